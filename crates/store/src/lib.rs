@@ -1,0 +1,3 @@
+//! Keepwarm's store: keys, arena, index, policies, leases. Knows no network and no Python.
+
+pub mod types;
