@@ -1,1 +1,5 @@
-//! The wire.
+//! Keepwarm's wire: frames, server, client. Knows no Python.
+
+pub mod codec;
+pub mod frames;
+pub mod messages;
