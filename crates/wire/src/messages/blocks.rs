@@ -1,5 +1,6 @@
 //! Touch, report, drop: small commands about blocks that move no bytes.
 
+use keepwarm_store::Reported;
 use keepwarm_store::types::{BlockKey, Epoch, Generation, NamespaceId};
 
 use crate::codec::{Body, Malformed, Reader, Write};
@@ -82,30 +83,26 @@ impl Body for ReportRequest {
     }
 }
 
-/// What the node found when it checked again. Wire codes: append, never renumber.
+/// What the node found when it checked again. Wire codes: 1 removed, 2 intact, 3 gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum ReportReply {
-    /// Its bytes are bad; it is gone now.
-    Removed = 1,
-    /// Its bytes are good: the way to the client is suspect.
-    Intact = 2,
-    /// It is no longer here.
-    Gone = 3,
-}
+pub struct ReportReply(pub Reported);
 
 impl Body for ReportReply {
     const NAME: &'static str = "report reply";
 
     fn write(&self, out: &mut Vec<u8>) {
-        out.put_u8(*self as u8);
+        out.put_u8(match self.0 {
+            Reported::Removed => 1,
+            Reported::Intact => 2,
+            Reported::Gone => 3,
+        });
     }
 
     fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         match reader.u8()? {
-            1 => Ok(ReportReply::Removed),
-            2 => Ok(ReportReply::Intact),
-            3 => Ok(ReportReply::Gone),
+            1 => Ok(ReportReply(Reported::Removed)),
+            2 => Ok(ReportReply(Reported::Intact)),
+            3 => Ok(ReportReply(Reported::Gone)),
             _ => Err(reader.malformed("unknown finding")),
         }
     }

@@ -1,7 +1,8 @@
 //! What is stored and removed, as it happens. One request, then frames without end, each flagged
-//! `MORE`; a frame without events is a heartbeat.
+//! `MORE`; events of which there are none are a heartbeat.
 
-use keepwarm_store::types::{BlockKey, Epoch, NamespaceId, Tier};
+use keepwarm_store::types::NamespaceId;
+use keepwarm_store::{Event, EventBatch, EventKind};
 
 use super::tier_from_code;
 use crate::codec::{Body, Malformed, Reader, Write, length};
@@ -44,94 +45,86 @@ impl Body for SubscribeRequest {
     }
 }
 
-/// One event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EventRecord {
-    /// A block became visible.
-    Stored {
-        /// The block.
-        key: BlockKey,
-        /// The engine's own hash, if the put carried one.
-        engine_hash: Option<u64>,
-        /// Where it is.
-        tier: Tier,
-    },
-    /// A block left a tier.
-    Removed {
-        /// The block.
-        key: BlockKey,
-        /// The engine's own hash, if the put carried one.
-        engine_hash: Option<u64>,
-        /// Where it was.
-        tier: Tier,
-    },
-    /// Every block of the namespace is gone: dropped, or of a smaller epoch than this.
-    Cleared {
-        /// The namespace's epoch from here on.
-        epoch: Epoch,
-    },
-}
-
-/// Some events in order.
+/// Some events, the start of a snapshot, or a part of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EventsReply {
-    /// Of the sending node.
-    pub incarnation: u64,
-    /// Number of the last event in here; of the last event at all in a heartbeat.
-    pub sequence: u64,
-    /// Whether this starts a snapshot: forget all before it. Its frames follow as `Stored`.
-    pub resync: bool,
-    /// The events.
-    pub events: Vec<EventRecord>,
-}
+pub struct EventsReply(pub EventBatch);
 
 impl Body for EventsReply {
     const NAME: &'static str = "events";
 
     fn write(&self, out: &mut Vec<u8>) {
-        out.put_u64(self.incarnation);
-        out.put_u64(self.sequence);
-        out.put_u8(self.resync.into());
-        out.put_u32(length(self.events.len()));
-        self.events.iter().for_each(|event| write_event(out, event));
+        match &self.0 {
+            EventBatch::Events { events, next } => {
+                out.put_u8(1);
+                out.put_u64(*next);
+                write_events(out, events);
+            }
+            EventBatch::Resync { incarnation } => {
+                out.put_u8(2);
+                out.put_u64(*incarnation);
+            }
+            EventBatch::Snapshot { events, last } => {
+                out.put_u8(3);
+                out.put_u8((*last).into());
+                write_events(out, events);
+            }
+        }
     }
 
     fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
-        Ok(EventsReply {
-            incarnation: reader.u64()?,
-            sequence: reader.u64()?,
-            resync: reader.bool()?,
-            events: reader.list(5, read_event)?,
-        })
+        let batch = match reader.u8()? {
+            1 => {
+                let next = reader.u64()?;
+                EventBatch::Events { events: reader.list(EVENT_BYTES_LEAST, read_event)?, next }
+            }
+            2 => EventBatch::Resync { incarnation: reader.u64()? },
+            3 => {
+                let last = reader.bool()?;
+                EventBatch::Snapshot { events: reader.list(EVENT_BYTES_LEAST, read_event)?, last }
+            }
+            _ => return Err(reader.malformed("unknown kind of batch")),
+        };
+        Ok(EventsReply(batch))
     }
 }
 
-fn write_event(out: &mut Vec<u8>, event: &EventRecord) {
-    let (kind, key, engine_hash, tier) = match event {
-        EventRecord::Stored { key, engine_hash, tier } => (1, key, engine_hash, tier),
-        EventRecord::Removed { key, engine_hash, tier } => (2, key, engine_hash, tier),
-        EventRecord::Cleared { epoch } => {
-            out.put_u8(3);
-            out.put_u32(epoch.0);
-            return;
+/// Bytes of the smallest event, `Cleared`.
+const EVENT_BYTES_LEAST: usize = 11;
+
+fn write_events(out: &mut Vec<u8>, events: &[Event]) {
+    out.put_u32(length(events.len()));
+    for event in events {
+        out.put_u64(event.sequence);
+        out.put_u16(event.namespace.0);
+        match event.kind {
+            EventKind::Stored { key, engine_hash } => {
+                out.put_u8(1);
+                out.extend_from_slice(&key.0);
+                out.put_option_u64(engine_hash);
+            }
+            EventKind::Removed { key, engine_hash, tier } => {
+                out.put_u8(2);
+                out.extend_from_slice(&key.0);
+                out.put_option_u64(engine_hash);
+                out.put_u8(tier as u8);
+            }
+            EventKind::Cleared => out.put_u8(3),
         }
-    };
-    out.put_u8(kind);
-    out.extend_from_slice(&key.0);
-    out.put_option_u64(*engine_hash);
-    out.put_u8(*tier as u8);
+    }
 }
 
-fn read_event(reader: &mut Reader<'_>) -> Result<EventRecord, Malformed> {
-    let kind = reader.u8()?;
-    if kind == 3 {
-        return Ok(EventRecord::Cleared { epoch: Epoch(reader.u32()?) });
-    }
-    let (key, engine_hash) = (reader.key()?, reader.option_u64()?);
-    let tier = tier_from_code(reader.u8()?).ok_or_else(|| reader.malformed("unknown tier"))?;
-    match kind {
-        1 => Ok(EventRecord::Stored { key, engine_hash, tier }),
-        2 => Ok(EventRecord::Removed { key, engine_hash, tier }),
-        _ => Err(reader.malformed("unknown kind of event")),
-    }
+fn read_event(reader: &mut Reader<'_>) -> Result<Event, Malformed> {
+    let (sequence, namespace) = (reader.u64()?, NamespaceId(reader.u16()?));
+    let kind = match reader.u8()? {
+        1 => EventKind::Stored { key: reader.key()?, engine_hash: reader.option_u64()? },
+        2 => {
+            let (key, engine_hash) = (reader.key()?, reader.option_u64()?);
+            let tier = tier_from_code(reader.u8()?);
+            let tier = tier.ok_or_else(|| reader.malformed("unknown tier"))?;
+            EventKind::Removed { key, engine_hash, tier }
+        }
+        3 => EventKind::Cleared,
+        _ => return Err(reader.malformed("unknown kind of event")),
+    };
+    Ok(Event { sequence, namespace, kind })
 }

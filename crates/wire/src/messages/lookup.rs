@@ -1,6 +1,7 @@
 //! Which blocks of a prompt are here: one round trip for the whole prompt.
 
-use keepwarm_store::types::{BlockKey, Epoch, Generation, LeaseId, MissReason, NamespaceId, Tier};
+use keepwarm_store::types::{BlockKey, Epoch, Generation, LeaseId, NamespaceId};
+use keepwarm_store::{Hit, Lookup};
 
 use super::{miss_from_code, tier_from_code};
 use crate::codec::{Body, Malformed, Reader, Write, length};
@@ -50,57 +51,28 @@ impl LookupRequest {
     }
 }
 
-/// One hit; absent for a miss.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HitRecord {
-    /// Where its bytes are.
-    pub tier: Tier,
-    /// Version of its place.
-    pub generation: Generation,
-    /// Bytes of all its parts.
-    pub length: u64,
-    /// XXH3-64 of part 0's bytes.
-    pub checksum: u64,
-}
-
 /// Bytes of one record: a miss is all zeros.
-const HIT_BYTES: usize = 21;
+const HIT_BYTES: usize = 17;
 
-/// What is here.
+/// What is here, as the store says it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LookupReply {
-    /// Hits in a row from the first key.
-    pub prefix: u32,
-    /// Why the first miss missed, if there is one.
-    pub miss: Option<MissReason>,
-    /// Keeps all hits in place, if one was asked for and granted.
-    pub lease: Option<LeaseId>,
-    /// For how long, in milliseconds.
-    pub lease_ms: u32,
-    /// Estimated time to restore the prefix, in nanoseconds.
-    pub restore_ns: u64,
-    /// The node's epoch of the namespace.
-    pub epoch: Epoch,
-    /// The node's incarnation.
-    pub incarnation: u64,
-    /// Per key.
-    pub hits: Vec<Option<HitRecord>>,
-}
+pub struct LookupReply(pub Lookup);
 
 impl Body for LookupReply {
     const NAME: &'static str = "lookup reply";
 
     fn write(&self, out: &mut Vec<u8>) {
-        out.put_u32(self.prefix);
-        out.put_u8(self.miss.map_or(0, |reason| reason as u8));
-        out.put_option_u64(self.lease.map(|lease| lease.0));
-        out.put_u32(self.lease_ms);
-        out.put_u64(self.restore_ns);
-        out.put_u32(self.epoch.0);
-        out.put_u64(self.incarnation);
-        out.put_u32(length(self.hits.len()));
-        out.reserve(self.hits.len() * HIT_BYTES);
-        self.hits.iter().for_each(|hit| out.extend_from_slice(&hit_bytes(hit)));
+        let found = &self.0;
+        out.put_u32(found.prefix);
+        out.put_u8(found.miss.map_or(0, |reason| reason as u8));
+        out.put_option_u64(found.lease.map(|lease| lease.0));
+        out.put_u32(found.lease_ms);
+        out.put_u64(found.restore_ns);
+        out.put_u32(found.epoch.0);
+        out.put_u64(found.incarnation);
+        out.put_u32(length(found.hits.len()));
+        out.reserve(found.hits.len() * HIT_BYTES);
+        found.hits.iter().for_each(|hit| out.extend_from_slice(&hit_bytes(hit)));
     }
 
     fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
@@ -122,31 +94,42 @@ impl Body for LookupReply {
         if prefix as usize > hits.len() {
             return Err(reader.malformed("a prefix longer than the prompt"));
         }
-        Ok(LookupReply { prefix, miss, lease, lease_ms, restore_ns, epoch, incarnation, hits })
+        Ok(LookupReply(Lookup {
+            prefix,
+            miss,
+            lease,
+            lease_ms,
+            restore_ns,
+            epoch,
+            incarnation,
+            hits,
+        }))
     }
 }
 
-fn hit_bytes(hit: &Option<HitRecord>) -> [u8; HIT_BYTES] {
+/// Tier 1, length 4, generation 4, checksum 8.
+fn hit_bytes(hit: &Option<Hit>) -> [u8; HIT_BYTES] {
     let mut bytes = [0; HIT_BYTES];
     if let Some(hit) = hit {
         bytes[0] = hit.tier as u8;
-        bytes[1..5].copy_from_slice(&hit.generation.0.to_le_bytes());
-        bytes[5..13].copy_from_slice(&hit.length.to_le_bytes());
-        bytes[13..].copy_from_slice(&hit.checksum.to_le_bytes());
+        bytes[1..5].copy_from_slice(&hit.length.to_le_bytes());
+        bytes[5..9].copy_from_slice(&hit.generation.0.to_le_bytes());
+        bytes[9..].copy_from_slice(&hit.checksum.to_le_bytes());
     }
     bytes
 }
 
 /// `None`: an unknown tier.
-fn read_hit(bytes: &[u8; HIT_BYTES]) -> Option<Option<HitRecord>> {
+fn read_hit(bytes: &[u8; HIT_BYTES]) -> Option<Option<Hit>> {
     if *bytes == [0; HIT_BYTES] {
         return Some(None);
     }
+    let u32_at = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|i| bytes[at + i]));
     let u64_at = |at: usize| u64::from_le_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|i| bytes[at + i]));
-    Some(Some(HitRecord {
+    Some(Some(Hit {
         tier: tier_from_code(bytes[0])?,
-        generation: Generation(u32::from_le_bytes([1, 2, 3, 4].map(|i| bytes[i]))),
-        length: u64_at(5),
-        checksum: u64_at(13),
+        length: u32_at(1),
+        generation: Generation(u32_at(5)),
+        checksum: u64_at(9),
     }))
 }

@@ -17,11 +17,11 @@ mod stat;
 pub use attach::{AttachReply, AttachRequest};
 pub use blocks::{DropReply, DropRequest, ReportReply, ReportRequest, TouchReply, TouchRequest};
 pub use epoch::{EpochReply, EpochRequest};
-pub use events::{EventRecord, EventsReply, Since, SubscribeRequest};
+pub use events::{EventsReply, Since, SubscribeRequest};
 pub use get::{GetAsk, GetData, GetMisses, GetRequest, MISSES_MAX};
 pub use hello::{Greeting, GreetingReply, Token};
 pub use lease::{ReleaseReply, ReleaseRequest, RenewReply, RenewRequest};
-pub use lookup::{HitRecord, LookupReply, LookupRequest};
+pub use lookup::{LookupReply, LookupRequest};
 pub use put::{Grant, PutAsk, PutDataHead, PutDone, PutGrants, PutRequest};
 pub use stat::{PingReply, PingRequest, StatReply, StatRequest, StatValue};
 
