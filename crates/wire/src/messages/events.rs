@@ -7,12 +7,12 @@ use keepwarm_store::{Event, EventBatch, EventKind};
 use super::tier_from_code;
 use crate::codec::{Body, Malformed, Reader, Write, length};
 
-/// The last event a follower has seen.
+/// Where a follower goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Since {
     /// Of the node that sent it.
     pub incarnation: u64,
-    /// Its number there.
+    /// The next event it has not seen.
     pub sequence: u64,
 }
 
