@@ -13,10 +13,10 @@ use crate::types::Instant;
 /// may expire up to one tick early, never late.
 const TICK_BITS: u32 = 26;
 
-/// Ticks from the store's opening.
+/// Ticks from the store's opening, which was in tick 1.
 pub(crate) fn ticks(opened: Instant, at: Instant) -> u32 {
     let ticks = at.since(opened).as_nanos() >> TICK_BITS;
-    u32::try_from(ticks).unwrap_or(u32::MAX - 1)
+    u32::try_from(ticks).unwrap_or(u32::MAX).saturating_add(1)
 }
 
 /// One principal's share.
@@ -68,7 +68,7 @@ impl Tenant {
 
     /// Tick at which a block stored now ends; 0: never.
     pub fn expiry(&self, opened: Instant, now: Instant) -> u32 {
-        self.ttl.map_or(0, |ttl| ticks(opened, now.after(ttl)).max(1))
+        self.ttl.map_or(0, |ttl| ticks(opened, now.after(ttl)))
     }
 }
 
@@ -130,6 +130,6 @@ mod tests {
         assert!(ticks(Instant(5), Instant(9).after(Duration::from_secs(1))) >= expiry);
         assert!(ticks(Instant(5), Instant(9).after(Duration::from_millis(930))) < expiry);
         tenant.ttl = Some(Duration::MAX);
-        assert_eq!(tenant.expiry(Instant(5), Instant(9)), u32::MAX - 1);
+        assert_eq!(tenant.expiry(Instant(5), Instant(9)), u32::MAX);
     }
 }

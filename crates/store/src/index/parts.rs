@@ -219,7 +219,7 @@ impl Parts {
         generation: Generation,
     ) -> Option<Extents> {
         let old = self.get(slot, part)?;
-        let moved = self.record(&Place { extents: extents.clone(), generation, ..old.clone() });
+        let moved = self.record(&Place { extents: *extents, generation, ..old.clone() });
         let record = match part {
             0 => &mut self.first[slot as usize].0,
             _ => self.part_record_mut(slot, part)?,
@@ -269,10 +269,11 @@ impl Parts {
         // The first extent's length is what the others leave.
         let mut others = 0;
         self.visit_extents(record.next_extents, |extent| others += extent.granules);
-        let mut extents = Extents::new();
+        let mut extents = Extents::default();
         let granules = granules_of(record.length) - others;
-        extents.push(Extent { first_granule: record.first_granule, granules });
-        self.visit_extents(record.next_extents, |extent| extents.push(extent));
+        let mut push = |extent| assert!(extents.push(extent), "at most EXTENTS_MAX were stored");
+        push(Extent { first_granule: record.first_granule, granules });
+        self.visit_extents(record.next_extents, push);
         let generation = Generation(record.generation);
         Place { part, length: record.length, checksum: record.checksum, generation, extents }
     }
