@@ -7,6 +7,7 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -123,7 +124,7 @@ pub fn receive_some(
 /// A connected stream socket in non-blocking mode.
 #[derive(Debug)]
 pub struct Socket {
-    fd: OwnedFd,
+    fd: Arc<OwnedFd>,
     system_calls: u64,
 }
 
@@ -137,7 +138,12 @@ impl Socket {
         // A wish: without it transfers are cut into smaller steps.
         let _ = rustix::net::sockopt::set_socket_send_buffer_size(&fd, BUFFER_BYTES);
         let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&fd, BUFFER_BYTES);
-        Ok(Socket { fd, system_calls: 0 })
+        Ok(Socket { fd: Arc::new(fd), system_calls: 0 })
+    }
+
+    /// The descriptor, for another thread to shut down.
+    pub fn shared(&self) -> Arc<OwnedFd> {
+        self.fd.clone()
     }
 
     /// System calls made since this was last asked.
