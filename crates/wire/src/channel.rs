@@ -37,7 +37,7 @@ pub trait Channel {
     fn send(&mut self, from: &[IoSlice<'_>], until: Deadline) -> io::Result<usize>;
 
     /// Whether the peer is still there, as far as can be told without waiting.
-    fn peer_is_there(&mut self) -> bool;
+    fn peer_is_there(&self) -> bool;
 }
 
 /// How long a transfer may take: up to a moment, or as long as each mebibyte moves in time.
@@ -224,7 +224,7 @@ impl Channel for Socket {
         }
     }
 
-    fn peer_is_there(&mut self) -> bool {
+    fn peer_is_there(&self) -> bool {
         let events = PollFlags::IN | PollFlags::RDHUP;
         let mut fds = [PollFd::new(&self.fd, events)];
         // Readable outside of a call means that the peer has closed, or talks out of turn.
