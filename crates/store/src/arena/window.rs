@@ -146,7 +146,8 @@ impl Allocator {
                 continue;
             }
             if best.is_none_or(|best| cost < best.cost) {
-                best = Some(Window { first_granule: tail, granules, cost, aside: Extents::default() });
+                best =
+                    Some(Window { first_granule: tail, granules, cost, aside: Extents::default() });
             }
             let leaving = self.owner_of(tail);
             tail += 1;

@@ -62,14 +62,8 @@ pub(crate) enum State {
 }
 
 impl Entry {
-    pub const FREE: Entry = Entry {
-        key: BlockKey([0; 16]),
-        prev: NONE,
-        next: NONE,
-        version: 0,
-        ns: 0,
-        reads: 0,
-    };
+    pub const FREE: Entry =
+        Entry { key: BlockKey([0; 16]), prev: NONE, next: NONE, version: 0, ns: 0, reads: 0 };
 }
 
 impl Meta {
