@@ -5,6 +5,7 @@
 #![allow(dead_code)] // each test binary uses its own part
 
 pub mod child;
+pub mod peer;
 pub mod proxy;
 
 use std::path::{Path, PathBuf};

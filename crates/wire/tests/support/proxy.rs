@@ -116,10 +116,9 @@ fn join(shared: &Arc<Shared>, client: UnixStream, node: UnixStream) {
         }
         streams.extend([copy(&client), copy(&node)]);
     }
-    for (way, from, to) in [
-        (Way::ToNode, copy(&client), copy(&node)),
-        (Way::ToClient, copy(&node), copy(&client)),
-    ] {
+    for (way, from, to) in
+        [(Way::ToNode, copy(&client), copy(&node)), (Way::ToClient, copy(&node), copy(&client))]
+    {
         let shared = shared.clone();
         std::thread::spawn(move || pass(&shared, way, fault, from, to));
     }
