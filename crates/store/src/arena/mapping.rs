@@ -1,0 +1,5 @@
+//! x
+/// x
+pub struct Arena;
+/// x
+pub struct ArenaError;
