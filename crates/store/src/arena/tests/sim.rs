@@ -1,6 +1,6 @@
 //! A store without bytes: an allocator, an eviction order, blocks that come and go.
 
-use super::super::{Allocator, Extents};
+use super::super::{Allocator, Extents, Window};
 use crate::checksum::tests::Random;
 
 /// What is evicted next.
@@ -19,7 +19,6 @@ struct Block {
     newer: usize,
     /// Its place in `Sim::live`.
     at: usize,
-    pinned: bool,
 }
 
 /// What happened while granules were written; see `Allocator` for what waste is.
@@ -30,6 +29,8 @@ pub(super) struct Figures {
     pub(super) evictions: u64,
     pub(super) windows: u64,
     pub(super) shed: u64,
+    /// Windows that could not be emptied, because a block in them found no other place.
+    pub(super) given_up: u64,
     waste_sum: f64,
     pub(super) waste_max: f64,
 }
@@ -57,7 +58,8 @@ pub(super) struct Sim {
     live: Vec<usize>,
     oldest: usize,
     newest: usize,
-    /// Of a thousand blocks, so many are pinned for life.
+    /// Of a thousand blocks, so many are pinned at any time; others after each 1/64 of the arena
+    /// written.
     pub(super) pinned_per_mille: u64,
 }
 
@@ -94,56 +96,64 @@ impl Sim {
             if let Some(extents) = self.allocator.alloc(granules) {
                 break extents;
             }
-            let blocks = &self.blocks;
+            let (blocks, pinned) = (&self.blocks, self.pins());
             let window = self.allocator.window_to_clear(granules, |owner| {
                 let block = blocks[owner as usize].expect("an owner is a live block");
-                (!block.pinned).then(|| block.extents.granules())
+                (!pinned(owner as usize)).then(|| block.extents.granules())
             });
             match window {
-                Some(window) => self.clear(window),
-                None if !self.evict_next() => {
+                Some(window) if self.clear(window) => {}
+                _ if !self.evict_next() => {
                     self.figures.shed += 1;
                     return;
                 }
-                None => {}
+                _ => {}
             }
         };
         let slot = self.vacant.pop().unwrap_or_else(|| {
             self.blocks.push(None);
             self.blocks.len() - 1
         });
-        let pinned = self.random.below(1000) < self.pinned_per_mille;
-        self.blocks[slot] =
-            Some(Block { extents, older: NONE, newer: NONE, at: self.live.len(), pinned });
+        self.blocks[slot] = Some(Block { extents, older: NONE, newer: NONE, at: self.live.len() });
         self.allocator.set_owner(&extents, Some(slot as u32));
         self.live.push(slot);
         self.push_newest(slot);
         self.figures.written += u64::from(granules);
     }
 
-    fn clear(&mut self, window: super::super::Window) {
+    fn pins(&self) -> impl Fn(usize) -> bool + use<> {
+        let turn = self.figures.written / u64::from(self.allocator.granules() / 64);
+        let per_mille = self.pinned_per_mille;
+        move |slot| Random(slot as u64 ^ (turn << 32)).below(1000) < per_mille
+    }
+
+    /// False if a block in the window found no other place.
+    fn clear(&mut self, window: Window) -> bool {
         self.figures.windows += 1;
         self.allocator.hold(window);
         let mut at = window.first_granule;
+        let mut cleared = true;
         while let Some((owner, next)) = self.allocator.next_owner(window, at) {
             at = next;
-            let old = self.blocks[owner as usize].expect("an owner is a live block").extents;
-            match self.allocator.alloc(old.granules()) {
-                Some(new) => {
-                    self.allocator.set_owner(&new, Some(owner));
-                    self.allocator.free(&old);
-                    self.blocks[owner as usize].as_mut().expect("live").extents = new;
-                    self.figures.moved += u64::from(old.granules());
-                }
-                None => self.evict(owner as usize),
-            }
+            let old = self.block(owner as usize).extents;
+            let Some(new) = self.allocator.alloc(old.granules()) else {
+                self.figures.given_up += 1;
+                cleared = false;
+                break;
+            };
+            self.allocator.set_owner(&new, Some(owner));
+            self.allocator.free(&old);
+            self.blocks[owner as usize].as_mut().expect("live").extents = new;
+            self.figures.moved += u64::from(old.granules());
         }
         self.allocator.release();
+        cleared
     }
 
     fn evict_next(&mut self) -> bool {
         let mut slot = self.oldest;
-        while slot != NONE && self.block(slot).pinned {
+        let pinned = self.pins();
+        while slot != NONE && pinned(slot) {
             slot = self.block(slot).newer;
         }
         if slot != NONE {

@@ -3,8 +3,8 @@
 use super::sim::{Figures, Order, Sim};
 use crate::checksum::tests::Random;
 
-/// 2 GiB: large against the largest block, small enough to turn over in a test.
-const GRANULES: u32 = 1 << 19;
+/// 1 GiB: large against the largest block, small enough to turn over in a test.
+const GRANULES: u32 = 1 << 18;
 const KIB_64: u32 = 16;
 const MIB_1: u32 = 256;
 const MIB_16: u32 = 4096;
@@ -40,12 +40,13 @@ fn three_sizes(random: &mut Random) -> u32 {
 fn print(what: &str, order: Order, figures: &Figures) {
     println!(
         "{what:<60} {order:?}: waste mean {:.2} %, max {:.2} %; moved {:.3} of written; \
-         {} evictions, {} windows, {} shed",
+         {} evictions, {} windows, {} given up, {} shed",
         figures.waste_mean() * 100.0,
         figures.waste_max * 100.0,
         figures.moved_share(),
         figures.evictions,
         figures.windows,
+        figures.given_up,
         figures.shed,
     );
 }
@@ -84,28 +85,30 @@ fn stationary_mixes_waste_less_than_twelve_percent() {
 #[test]
 fn waste_is_regained_after_the_mix_shifts() {
     let mut random = Random::from_env("mix_shifts", 13);
-    for order in [Order::Fifo, Order::Lru] {
-        for (before, first) in MIXES {
-            for (after, second) in MIXES {
-                let mut sim = Sim::new(GRANULES, order, Random(random.next()));
-                sim.write(2 * u64::from(GRANULES), first);
-                let shift = sim.write(2 * u64::from(GRANULES), second);
-                print(&format!("{before} -> {after}"), order, &shift);
-                let figures = sim.write(u64::from(GRANULES), second);
-                assert!(figures.waste_max < 0.12, "{before} -> {after}, {order:?}: {figures:?}");
-            }
+    // The shifts that leave the most behind: from many small blocks to large ones.
+    for (before, after) in [(4, 5), (4, 0), (4, 2), (1, 5), (3, 5), (2, 0), (0, 1), (5, 4)] {
+        let ((before, first), (after, second)) = (MIXES[before], MIXES[after]);
+        for order in [Order::Fifo, Order::Lru] {
+            let mut sim = Sim::new(GRANULES, order, Random(random.next()));
+            sim.write(u64::from(GRANULES), first);
+            let shift = sim.write(2 * u64::from(GRANULES), second);
+            print(&format!("{before} -> {after}"), order, &shift);
+            let figures = sim.write(u64::from(GRANULES), second);
+            print("  after it", order, &figures);
+            assert!(figures.waste_max < 0.12, "{before} -> {after}, {order:?}: {figures:?}");
         }
     }
 }
 
 #[test]
-fn pinned_blocks_are_not_moved_and_cost_little() {
+fn a_twentieth_pinned_keeps_the_bound() {
     let mut random = Random::from_env("pinned_blocks", 14);
     for (name, mix) in MIXES {
         let mut sim = Sim::new(GRANULES, Order::Lru, Random(random.next()));
-        sim.pinned_per_mille = 20;
+        sim.pinned_per_mille = 50;
         sim.write(u64::from(GRANULES), mix);
         let figures = sim.write(3 * u64::from(GRANULES), mix);
         print(name, Order::Lru, &figures);
+        assert!(figures.waste_max < 0.12, "{name}: {figures:?}");
     }
 }
