@@ -99,7 +99,7 @@ fn claim(inner: &mut Locked<'_>, ns: u16, put: BlockPut, now: Instant) -> Result
     inner.records_promised += pool_need(put.part);
     inner.charge_writer(ns, &extents);
     let BlockPut { part, len, engine_hash, .. } = put;
-    Ok(Claim { ns, version, slot, filling, part, len, engine_hash, extents })
+    Ok(Claim { ns, slot, filling, part, len, engine_hash, extents })
 }
 
 impl Inner {
