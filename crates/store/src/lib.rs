@@ -1,3 +1,4 @@
 //! Keepwarm's store: keys, arena, index, policies, leases. Knows no network and no Python.
 
+pub mod identity;
 pub mod types;
