@@ -129,6 +129,7 @@ proptest! {
         let salted = salted.extras(0, 4, 1).unwrap();
         let mut other = tokens.clone();
         other[flip] ^= 1;
+        let hash = prev;
         let prev = Some(BlockKey(prev));
         let mut keys = vec![
             key.chain_tokens(None, &tokens, 4, &[])[0],
@@ -136,8 +137,8 @@ proptest! {
             key.chain_tokens(prev, &other, 4, &[])[0],
             key.chain_tokens(prev, &tokens, 4, &salted)[0],
             key.chain_tokens(None, &tokens, 4, &salted)[0],
-            key.key_from_engine_hash(&prev.unwrap().0, 0, &Extras::NONE),
-            key.key_from_engine_hash(&prev.unwrap().0, 1, &Extras::NONE),
+            key.key_from_engine_hash(&hash, 0, &Extras::NONE),
+            key.key_from_engine_hash(&hash, 1, &Extras::NONE),
         ];
         keys.sort();
         keys.dedup();
