@@ -32,7 +32,7 @@ check: setup ## format, lints, types, stubs, and the repository's own rules; no 
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/mypy tests prototypes
+	$(BIN)/mypy tests
 	$(BIN)/python -m mypy.stubtest keepwarm._core --mypy-config-file pyproject.toml
 	@echo "== the repository's own rules"
 	$(BIN)/python -m pytest -q tests/test_tidy.py
