@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from blake3 import blake3
 
@@ -55,21 +55,18 @@ def key_check(fields: Mapping[str, Value], secret: bytes) -> bytes:
 
 
 def block_extras(
-    facts: Mapping[str, Value], first_token: int, block_tokens: int, blocks: int
+    facts: Mapping[str, Any], first_token: int, block_tokens: int, blocks: int
 ) -> list[bytes]:
     """One encoding a block; b"" where a block has none."""
     common = {name: facts[name] for name in ("cache_salt", "lora") if name in facts}
-    items = facts.get("multimodal", [])
-    assert isinstance(items, list)
     out = []
     for block in range(blocks):
         start = first_token + block * block_tokens
-        here: list[tuple[int, bytes, int]] = []
-        for digest, offset, tokens in items:  # type: ignore[misc, union-attr]
-            assert isinstance(digest, bytes) and isinstance(offset, int)
-            assert isinstance(tokens, int)
-            if offset < start + block_tokens and offset + tokens > start:
-                here.append((offset, digest, tokens))
+        here = [
+            (offset, digest, tokens)
+            for digest, offset, tokens in facts.get("multimodal", [])
+            if offset < start + block_tokens and offset + tokens > start
+        ]
         fields: dict[str, Value] = dict(common)
         if here:
             fields["multimodal"] = [[d, o - start, t] for o, d, t in sorted(here)]

@@ -125,7 +125,7 @@ def rejected() -> list[dict[str, str]]:
         "a list of 4 Gi values": good.replace(
             b"\nkv_options\x05\0\0\0\0", b"\nkv_options\x05\xff\xff\xff\xff"
         ),
-        "lists five deep": reference.encode_namespace({**PLAIN, "kv_options": [[[[[]]]]]}),
+        "lists nine deep": reference.encode_namespace({**PLAIN, "kv_options": [[[[[[[[[]]]]]]]]]}),
         "model as bytes": as_bytes,
         "no parts": reference.encode_namespace({**PLAIN, "parts": 0}),
         "65 parts": reference.encode_namespace({**PLAIN, "parts": 65}),
