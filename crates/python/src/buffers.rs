@@ -40,11 +40,12 @@ pub struct Regions {
     _held: Vec<PyUntypedBuffer>,
 }
 
-// SAFETY: the pointers stay valid on any thread while `_held` lives, or by the caller's word (the
-// contract of `(pointer, length)`); tests/test_threads.py moves buffers from many threads.
-unsafe impl Send for Regions {}
-// SAFETY: as above; `Regions` itself never touches what the pointers point to.
-unsafe impl Sync for Regions {}
+// SAFETY: a region is an address and a length; it touches nothing by itself. Who uses it relies on
+// the export in `Regions`, or on the caller's word, which hold on any thread; tests/test_threads.py
+// moves blocks from many threads at once.
+unsafe impl Send for Region {}
+// SAFETY: as above.
+unsafe impl Sync for Region {}
 
 impl Regions {
     /// Finds a place for each of `count` keys in `buffers`.

@@ -83,19 +83,21 @@ pub fn outcome_codes() -> Vec<(u8, &'static str, Option<&'static str>)> {
         (STORED << 4, "stored", None),
         (PRESENT << 4, "present", None),
     ];
-    let misses = MISS_REASONS.map(|why| (get_code(GetOutcome::Miss(why)), "miss", Some(miss_name(why))));
-    let sheds = SHED_REASONS.map(|why| (put_code(PutOutcome::Shed(why)), "shed", Some(shed_name(why))));
+    let misses =
+        MISS_REASONS.map(|why| (get_code(GetOutcome::Miss(why)), "miss", Some(miss_name(why))));
+    let sheds =
+        SHED_REASONS.map(|why| (put_code(PutOutcome::Shed(why)), "shed", Some(shed_name(why))));
     plain.into_iter().chain(misses).chain(sheds).collect()
 }
 
 /// Names of the reasons for misses by their wire codes.
-pub fn miss_names() -> impl Iterator<Item = (usize, &'static str)> {
-    MISS_REASONS.iter().map(|why| (*why as usize, miss_name(*why)))
+pub fn miss_names() -> [(usize, &'static str); 11] {
+    MISS_REASONS.map(|why| (why as usize, miss_name(why)))
 }
 
 /// Names of the reasons for shed puts by their wire codes.
-pub fn shed_names() -> impl Iterator<Item = (usize, &'static str)> {
-    SHED_REASONS.iter().map(|why| (*why as usize, shed_name(*why)))
+pub fn shed_names() -> [(usize, &'static str); 11] {
+    SHED_REASONS.map(|why| (why as usize, shed_name(why)))
 }
 
 pub fn get_code(outcome: GetOutcome) -> u8 {

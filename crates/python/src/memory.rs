@@ -112,13 +112,15 @@ impl Memory {
         for (name, number) in numbers {
             out.set_item(name, number)?;
         }
-        let by_reason = |names: &mut dyn Iterator<Item = (usize, &'static str)>, counts: &[u64]| {
-            let inner = PyDict::new(py);
-            names.try_for_each(|(code, name)| inner.set_item(name, counts[code]))?;
-            PyResult::Ok(inner)
-        };
-        out.set_item("blocks_missed", by_reason(&mut miss_names(), &stats.blocks_missed)?)?;
-        out.set_item("blocks_shed", by_reason(&mut shed_names(), &stats.blocks_shed)?)?;
+        let (missed, shed) = (PyDict::new(py), PyDict::new(py));
+        for (code, name) in miss_names() {
+            missed.set_item(name, stats.blocks_missed[code])?;
+        }
+        for (code, name) in shed_names() {
+            shed.set_item(name, stats.blocks_shed[code])?;
+        }
+        out.set_item("blocks_missed", missed)?;
+        out.set_item("blocks_shed", shed)?;
         out.set_item("transport", stats.data_path.transport)?;
         out.set_item("copies_per_byte", stats.data_path.copies_per_byte)?;
         out.set_item("system_calls_per_mib", stats.data_path.system_calls_per_mib)?;
@@ -130,4 +132,3 @@ impl Memory {
         detached(py, || self.inner.close()).map_err(fault)
     }
 }
-

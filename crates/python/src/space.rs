@@ -251,9 +251,9 @@ impl Space {
 
     fn inner(&self) -> PyResult<Inner> {
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        inner.clone().ok_or_else(|| {
-            ClosedError::new_err("the memory is closed: open it, or connect, again")
-        })
+        inner
+            .clone()
+            .ok_or_else(|| ClosedError::new_err("the memory is closed: open it, or connect, again"))
     }
 }
 
