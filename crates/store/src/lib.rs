@@ -6,12 +6,18 @@ pub mod clock;
 pub mod config;
 pub mod error;
 pub mod events;
+mod ghosts;
 pub mod guards;
 pub mod identity;
+mod index;
+mod leases;
 pub mod outcome;
+mod pending;
+pub mod policy;
 pub mod session;
 pub mod stats;
 pub mod store;
+mod tenants;
 pub mod types;
 
 pub use clock::{ManualClock, SystemClock};

@@ -7,6 +7,7 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -36,7 +37,7 @@ pub trait Channel {
     fn send(&mut self, from: &[IoSlice<'_>], until: Deadline) -> io::Result<usize>;
 
     /// Whether the peer is still there, as far as can be told without waiting.
-    fn peer_is_there(&mut self) -> bool;
+    fn peer_is_there(&self) -> bool;
 }
 
 /// How long a transfer may take: up to a moment, or as long as each mebibyte moves in time.
@@ -123,7 +124,7 @@ pub fn receive_some(
 /// A connected stream socket in non-blocking mode.
 #[derive(Debug)]
 pub struct Socket {
-    fd: OwnedFd,
+    fd: Arc<OwnedFd>,
     system_calls: u64,
 }
 
@@ -137,7 +138,12 @@ impl Socket {
         // A wish: without it transfers are cut into smaller steps.
         let _ = rustix::net::sockopt::set_socket_send_buffer_size(&fd, BUFFER_BYTES);
         let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&fd, BUFFER_BYTES);
-        Ok(Socket { fd, system_calls: 0 })
+        Ok(Socket { fd: Arc::new(fd), system_calls: 0 })
+    }
+
+    /// The descriptor, for another thread to shut down.
+    pub fn shared(&self) -> Arc<OwnedFd> {
+        self.fd.clone()
     }
 
     /// System calls made since this was last asked.
@@ -218,7 +224,7 @@ impl Channel for Socket {
         }
     }
 
-    fn peer_is_there(&mut self) -> bool {
+    fn peer_is_there(&self) -> bool {
         let events = PollFlags::IN | PollFlags::RDHUP;
         let mut fds = [PollFd::new(&self.fd, events)];
         // Readable outside of a call means that the peer has closed, or talks out of turn.

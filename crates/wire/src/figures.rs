@@ -120,7 +120,7 @@ fn of_counters(figures: &mut Figures, prefix: &str, counters: &Counters) {
 }
 
 /// `StoreDown` as `store_down`.
-fn snake(name: &str) -> String {
+pub(crate) fn snake(name: &str) -> String {
     let mut out = String::with_capacity(name.len() + 2);
     for (at, letter) in name.chars().enumerate() {
         if letter.is_ascii_uppercase() && at > 0 {

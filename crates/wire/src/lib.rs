@@ -8,11 +8,13 @@ pub mod client;
 pub mod codec;
 pub mod deadline;
 mod figures;
+pub mod frame_io;
 pub mod frames;
 mod housekeeping;
 pub mod messages;
 mod raw;
 pub mod server;
+mod socket_path;
 
 pub use client::{
     AttachRefused, ClientError, ClientStats, ConnectConfig, ConnectError, DataPath, EpochOutcome,
