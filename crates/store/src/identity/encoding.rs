@@ -15,7 +15,7 @@ use super::IdentityError;
 /// No encoding is longer; checked before anything is read or allocated.
 pub const ENCODING_BYTES_MAX: usize = 16 * 1024;
 /// Lists inside lists, at most; bounds the recursion of the reader.
-const DEPTH_MAX: u32 = 4;
+pub(super) const DEPTH_MAX: u32 = 8;
 const NAME_BYTES_MAX: usize = 64;
 const VERSION: u8 = 1;
 
@@ -32,6 +32,16 @@ pub enum Value {
     Bytes(Vec<u8>),
     /// Values in an order that matters.
     List(Vec<Value>),
+}
+
+impl Value {
+    /// Lists inside lists: 0 for a value that is none.
+    pub(super) fn depth(&self) -> u32 {
+        match self {
+            Value::List(values) => 1 + values.iter().map(Value::depth).max().unwrap_or(0),
+            _ => 0,
+        }
+    }
 }
 
 impl From<&str> for Value {
@@ -107,7 +117,7 @@ fn write_value(out: &mut Vec<u8>, value: &Value, depth: u32) -> Result<(), Ident
         Value::Str(text) => write_bytes(out, 3, text.as_bytes())?,
         Value::Bytes(bytes) => write_bytes(out, 4, bytes)?,
         Value::List(_) if depth == DEPTH_MAX => {
-            let problem = "lists are nested more than four deep";
+            let problem = "lists are nested more than eight deep";
             return Err(IdentityError::Encoding { offset: out.len(), problem });
         }
         Value::List(values) => {
@@ -234,7 +244,7 @@ impl<'a> Reader<'a> {
                 let len = self.length()?;
                 Ok(Value::Bytes(self.slice(len)?.to_vec()))
             }
-            5 if depth == DEPTH_MAX => Err(self.bad("lists are nested more than four deep")),
+            5 if depth == DEPTH_MAX => Err(self.bad("lists are nested more than eight deep")),
             5 => {
                 let count = self.length()?;
                 // Grows by what is really there: a count is only a claim.

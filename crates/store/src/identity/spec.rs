@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::encoding::{self, Value};
+use super::encoding::{self, DEPTH_MAX, Value};
 use super::fields::{FIELDS, Field};
 use super::{ENCODING_BYTES_MAX, IdentityError};
 
@@ -48,6 +48,10 @@ impl NamespaceSpec {
             };
             if !field.accepts(value) {
                 let found = value.to_string();
+                return Err(IdentityError::BadValue { field: name, found, what });
+            }
+            if value.depth() > DEPTH_MAX {
+                let found = format!("a list more than {DEPTH_MAX} lists deep");
                 return Err(IdentityError::BadValue { field: name, found, what });
             }
         }
