@@ -1,0 +1,81 @@
+//! The server that a node runs.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use keepwarm_wire::server::{Server as Inner, ServerConfig, ServerError};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::errors::{ClosedError, ConfigError, NodeError, detached, fault};
+use crate::store::{Store, figures, server_time};
+
+/// Serves a store to clients over a socket.
+#[pyclass(frozen, module = "keepwarm._core")]
+pub struct Server {
+    /// Gone after `stop`; never locked across a wait.
+    inner: Mutex<Option<Arc<Inner>>>,
+}
+
+#[pymethods]
+impl Server {
+    #[new]
+    #[pyo3(signature = (store, path, *, node, clients_max, idle_s))]
+    fn new(
+        py: Python<'_>,
+        store: &Store,
+        path: PathBuf,
+        node: String,
+        clients_max: usize,
+        idle_s: f64,
+    ) -> PyResult<Server> {
+        let store = store.inner()?;
+        let mut config = ServerConfig::new(path);
+        config.node = node;
+        config.clients_max = clients_max;
+        config.idle = server_time(idle_s, "idle")?;
+        let started = detached(py, || Inner::start(store, config)).map_err(fault)?;
+        let server = started.map_err(|error| {
+            let text = error.to_string();
+            match error {
+                ServerError::Config { setting, .. } => ConfigError::new_err((text, setting)),
+                ServerError::PathTooLong { .. } | ServerError::NotASocket { .. } => {
+                    ConfigError::new_err((text, "socket"))
+                }
+                _ => NodeError::new_err(text),
+            }
+        })?;
+        Ok(Server { inner: Mutex::new(Some(Arc::new(server))) })
+    }
+
+    /// The node's figures under their dotted names.
+    fn stat<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let server = self.inner()?;
+        let stat = detached(py, || server.stat()).map_err(fault)?;
+        figures(py, &stat.0)
+    }
+
+    /// No new clients, no new puts; calls under way have this long. True when all finished.
+    fn drain(&self, py: Python<'_>, time_s: f64) -> PyResult<bool> {
+        let time = server_time(time_s, "drain")?;
+        let server = self.inner()?;
+        detached(py, || server.drain(time)).map_err(fault)
+    }
+
+    /// Ends connections and threads, once calls of this object in other threads have returned.
+    fn stop(&self, py: Python<'_>) -> PyResult<()> {
+        let taken = self.lock().take();
+        // Dropping the last reference is what stops it.
+        detached(py, || drop(taken)).map_err(fault)
+    }
+}
+
+impl Server {
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<Inner>>> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn inner(&self) -> PyResult<Arc<Inner>> {
+        self.lock().clone().ok_or_else(|| ClosedError::new_err("the server is stopped"))
+    }
+}
