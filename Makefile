@@ -1,0 +1,93 @@
+# Every verb builds what it needs first. `make` alone lists them.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+RUST_SOURCES := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
+STAMPS := $(VENV)/stamps
+FUZZ_SECONDS ?= 30
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+.PHONY: help setup demo check test test-rust test-python soak bench fuzz fmt lock wheel clean
+
+help: ## list these verbs
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMPS)/built ## create .venv with pinned tools and build Keepwarm into it (about 2 minutes, once)
+
+demo: setup ## a node at work on coding-agent sessions: two clients, every byte verified, kill -9 in the middle
+	@mkdir -p out
+	$(BIN)/keepwarm demo --out out
+
+check: setup ## format, lints, types, stubs, and the repository's own rules; no test of behaviour
+	@echo "== rustfmt, clippy"
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --quiet -- -D warnings
+	@echo "== ruff, mypy, stubtest"
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/mypy tests
+	$(BIN)/python -m mypy.stubtest keepwarm._core --mypy-config-file pyproject.toml
+	@echo "== the repository's own rules"
+	$(BIN)/python -m pytest -q tests/test_tidy.py
+
+test: test-rust fuzz test-python ## all tests at their short sizes: Rust, fuzzers (FUZZ_SECONDS=30 each), Python
+
+test-rust: setup
+	@echo "== Rust tests, optimised, with debug assertions"
+	cargo test --workspace --profile checked --quiet
+
+test-python: setup
+	@echo "== Python tests"
+	$(BIN)/python -m pytest -q
+
+soak: setup ## the full sizes: a million model operations a policy, ten minutes a fuzzer, 200 times the capacity
+	$(BIN)/python -m keepwarm_dev.soak
+
+bench: setup ## the figures of ARCHITECTURE and bench/README, as ratios measured in one run
+	$(BIN)/python bench/run.py
+
+fuzz: ## every parser under libFuzzer, FUZZ_SECONDS each (30)
+	@echo "== fuzzers, $(FUZZ_SECONDS) s each"
+	SECONDS_EACH=$(FUZZ_SECONDS) fuzz/run.sh
+
+fmt: setup ## format the sources in place
+	cargo fmt --all
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lock: ## renew requirements/*.txt from pyproject.toml, hashes included
+	$(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/pip install -q uv
+	$(VENV)-lock/bin/uv pip compile -q --python-version 3.11 --universal --generate-hashes --no-emit-index-url \
+		--group tools pyproject.toml -o requirements/dev.txt --custom-compile-command "make lock"
+	rm -rf $(VENV)-lock
+
+wheel: setup ## build the wheel that users install, into target/wheels
+	$(BIN)/maturin build --release --locked
+
+clean: ## remove everything that these verbs have made
+	rm -rf $(VENV) target fuzz/target out
+
+$(STAMPS)/venv:
+	@command -v cargo >/dev/null || { echo "keepwarm: cargo not found; install Rust 1.90 or newer" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "keepwarm: $(PYTHON) is older than 3.11; run make PYTHON=python3.11 (or newer)" >&2; exit 1; }
+	@echo "== creating $(VENV) with $$($(PYTHON) --version)"
+	$(PYTHON) -m venv $(VENV)
+	@mkdir -p $(STAMPS) && touch $@
+
+$(STAMPS)/tools: requirements/dev.txt $(STAMPS)/venv
+	@echo "== installing the pinned tools of requirements/dev.txt"
+	$(BIN)/pip install -q --require-hashes -r requirements/dev.txt
+	@touch $@
+
+$(STAMPS)/built: $(STAMPS)/tools $(RUST_SOURCES) pyproject.toml
+	@echo "== building the native core and installing keepwarm into $(VENV)"
+	$(BIN)/maturin develop --release --locked --quiet
+	@touch $@
