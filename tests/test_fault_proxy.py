@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from keepwarm.testing import fault_shell
+from keepwarm.testing import eventually, fault_shell
 from keepwarm.testing.faults import FaultProxy, Side, Towards
 
 PATIENCE_S = 10.0
@@ -65,7 +64,11 @@ def connect(proxy: FaultProxy) -> socket.socket:
     if kind == "unix":
         side = socket.socket(socket.AF_UNIX)
         side.settimeout(PATIENCE_S)
-        side.connect(rest)
+        try:
+            side.connect(rest)
+        except OSError:
+            side.close()
+            raise
         return side
     host, _, port = rest.rpartition(":")
     return socket.create_connection((host, int(port)), timeout=PATIENCE_S)
@@ -94,13 +97,6 @@ def ended(side: socket.socket) -> bool:
         return side.recv(1) == b""
     except ConnectionError:
         return True
-
-
-def eventually(reached: Callable[[], bool], what: str) -> None:
-    until = time.monotonic() + PATIENCE_S
-    while not reached():
-        assert time.monotonic() < until, f"never happened: {what}"
-        os.sched_yield()
 
 
 PAYLOAD = bytes(range(256)) * 8192
@@ -236,7 +232,7 @@ def test_connections_are_bounded(echo: Echo) -> None:
 
 def test_one_thread_and_no_descriptor_is_left(echo: Echo, tmp_path: Path) -> None:
     def descriptors() -> int:
-        return len(os.listdir("/proc/self/fd"))
+        return len(list(Path("/proc/self/fd").iterdir()))
 
     before = descriptors()
     for _ in range(5):

@@ -64,7 +64,7 @@ def weka_document(first: int) -> dict[str, object]:
         "block_size": 64,
         "requests": [
             entry(0.0, [1, 2]),
-            {"t": 10.0, "type": "subagent", "requests": [entry(1.0, [7]), entry(12.0, [7, 8])]},
+            {"t": 10.0, "type": "nested", "requests": [entry(1.0, [7]), entry(12.0, [7, 8])]},
             entry(20.0, [1, 2, 3]),
         ],
     }

@@ -21,7 +21,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
-import os
 import selectors
 import socket
 import struct
@@ -29,6 +28,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -326,7 +326,7 @@ class FaultProxy:
         try:
             if isinstance(self._place, str):
                 with contextlib.suppress(FileNotFoundError):
-                    os.unlink(self._place)
+                    Path(self._place).unlink()
             listener.bind(self._place)
             listener.listen(BACKLOG)
         except OSError:
@@ -384,7 +384,7 @@ class FaultProxy:
         self._close_listener()
         if isinstance(self._place, str):
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(self._place)
+                Path(self._place).unlink()
         self._selector.close()
         self._wake_in.close()
         self._wake_out.close()

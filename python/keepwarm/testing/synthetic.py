@@ -61,9 +61,9 @@ class AgentShape:
     tool_result_tokens: tuple[int, int] = (200, 2_500)
     output_tokens: tuple[int, int] = (60, 600)
     context_tokens_max: int = 90_000
-    subagent_share: float = 0.04
-    subagent_turns: tuple[int, int] = (4, 12)
-    subagent_prefix_tokens: int = 8_700
+    sub_agent_share: float = 0.04
+    sub_agent_turns: tuple[int, int] = (4, 12)
+    sub_agent_prefix_tokens: int = 8_700
     think_s: tuple[float, float] = (1.0, 20.0)
 
 
@@ -82,7 +82,7 @@ class _Agents:
     shape: AgentShape
     block_tokens: int
     system: array[int]
-    subagent_system: array[int]
+    sub_agent_system: array[int]
     requests: list[Request] = field(default_factory=list)
 
     def session(self, session: int, start_s: float, turns: int) -> None:
@@ -95,8 +95,8 @@ class _Agents:
             made += used
             if context.tokens > self.shape.context_tokens_max:
                 context = self._compacted()
-            if self.rng.random() < self.shape.subagent_share and made < turns:
-                at_s, used = self._subagent(session, at_s, turns - made)
+            if self.rng.random() < self.shape.sub_agent_share and made < turns:
+                at_s, used = self._sub_agent(session, at_s, turns - made)
                 made += used
 
     def _turn(self, context: _Context, session: int, at_s: float) -> tuple[float, int]:
@@ -111,10 +111,10 @@ class _Agents:
         context.grow(_between(self.rng, (2_000, 8_000)))
         return context
 
-    def _subagent(self, session: int, at_s: float, room: int) -> tuple[float, int]:
-        context = _Context(self.ids, self.block_tokens, self.subagent_system[:])
+    def _sub_agent(self, session: int, at_s: float, room: int) -> tuple[float, int]:
+        context = _Context(self.ids, self.block_tokens, self.sub_agent_system[:])
         context.grow(_between(self.rng, self.shape.task_tokens))
-        turns = min(room, self.rng.randint(*self.shape.subagent_turns))
+        turns = min(room, self.rng.randint(*self.shape.sub_agent_turns))
         for _ in range(turns):
             at_s, _ = self._turn(context, session, at_s)
         return at_s, turns
@@ -139,7 +139,7 @@ def coding_agents(
         shape=shape,
         block_tokens=block_tokens,
         system=ids.fresh(shared),
-        subagent_system=ids.fresh(shape.subagent_prefix_tokens // block_tokens),
+        sub_agent_system=ids.fresh(shape.sub_agent_prefix_tokens // block_tokens),
     )
     for session in range(sessions):
         agents.session(session, session * stagger_s, turns)

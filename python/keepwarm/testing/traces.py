@@ -232,7 +232,7 @@ def read_weka(path: Path, sessions: int, stagger_s: float = 60.0, skip: int = 0)
 
 def _weka_entries(document: dict[str, Any]) -> Iterator[tuple[float, dict[str, Any]]]:
     for entry in document["requests"]:
-        if entry["type"] != "subagent":
+        if "requests" not in entry:
             yield entry["t"], entry
             continue
         for nested in entry["requests"]:
