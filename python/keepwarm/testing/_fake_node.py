@@ -19,6 +19,24 @@ LEASED_SHARE_MAX = 0.5
 LEASED_SHARE_TENANT_MAX = 0.25
 GHOSTS_MAX = 65_536
 
+COUNTERS = (
+    "lookup_hits",
+    "reads",
+    "read_bytes",
+    "stored",
+    "stored_bytes",
+    "present",
+    "pending",
+    "evicted",
+    "evicted_for_quota",
+    "expired",
+    "dropped",
+    "corrupt",
+    "leases_granted",
+    "leases_refused",
+    "leases_expired",
+)
+
 Name = tuple[bytes, bytes]
 """Fingerprint and key: a block's full name."""
 
@@ -235,6 +253,7 @@ class FakeNode:
             if self.ttl_s is not None:
                 block.expires_s = self.clock.now_s() + self.ttl_s
         self._blocks.move_to_end(name)
+        self.counts["stored_bytes"] += len(data)
         return Outcome(Status.STORED, None)
 
     def _make_room(self, name: Name, size: int, tenant: str) -> Reason | None:
@@ -259,7 +278,8 @@ class FakeNode:
                 continue
             del self._blocks[name]
             self._remember(name, reason)
-            self.counts[reason] += 1
+            for_quota = reason is Reason.QUOTA
+            self.counts["evicted_for_quota" if for_quota else "evicted"] += 1
             return True
         return False
 
@@ -284,6 +304,7 @@ class FakeNode:
             if name in self._blocks:
                 gone += self._blocks[name].complete()
                 self._hide(name, None)
+        self.counts["dropped"] += gone
         return gone
 
     def corrupt(self, name: Name) -> None:
@@ -320,20 +341,24 @@ class FakeNode:
         for name, block in list(self._blocks.items()):
             if block.expires_s is not None and block.expires_s <= now:
                 self._hide(name, Reason.EXPIRED)
+                self.counts["expired"] += 1
             elif not block.complete() and block.began_s + INCOMPLETE_S <= now:
                 self._hide(name, None)
 
     def stat(self) -> dict[str, object]:
-        """Counts and sizes; keys are a subset of the real node's."""
+        """Figures under the names that a real node gives them; a part of its."""
         self.tick()
         pinned = self._pinned()
-        return {
+        held = [block.size() for name, block in self._blocks.items() if name in pinned]
+        figures: dict[str, object] = {
             "incarnation": self.incarnation,
             "policy": "lru",
             "capacity_bytes": self.capacity_bytes,
             "used_bytes": self.used_bytes(),
-            "blocks": sum(block.complete() for block in self._blocks.values()),
+            "blocks": len(self._blocks) + len(self._hidden),
             "leases": len(self._leases),
-            "leased_bytes": sum(b.size() for name, b in self._blocks.items() if name in pinned),
-            "counters": dict(self.counts),
+            "leased_bytes": sum(held),
+            "reads_in_flight": 0,
+            **{name: self.counts[name] for name in COUNTERS},
         }
+        return {f"store.{name}": figure for name, figure in figures.items()}

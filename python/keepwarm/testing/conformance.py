@@ -296,7 +296,7 @@ def check_leases_pin(harness: Harness) -> None:
             _put(space, _keys(names, 1, 1_000_000 + 100 * place))
         with space.lookup(keys) as found:
             _expect(found.prefix == 0, "released blocks leave")
-        _expect(memory.stat()["leases"] == 0, "no lease is left")
+        _expect(memory.stat()["store.leases"] == 0, "no lease is left")
 
 
 def check_leases_end_with_their_handle(harness: Harness) -> None:
@@ -308,8 +308,8 @@ def check_leases_end_with_their_handle(harness: Harness) -> None:
             _put(memory.attach(names), keys)
             found = memory.attach(names).lookup(keys, lease_s=10.0)
             _expect(found.lease is not None, "leased")
-            _expect(watching.stat()["leases"] == 1, "one lease")
-        eventually(lambda: watching.stat()["leases"] == 0, "the lease ends with its handle")
+            _expect(watching.stat()["store.leases"] == 1, "one lease")
+        eventually(lambda: watching.stat()["store.leases"] == 0, "the lease ends with its handle")
 
 
 def check_leases_are_capped(harness: Harness) -> None:
@@ -334,7 +334,7 @@ def check_leases_end_by_the_clock(harness: Harness) -> None:
         _put(space, keys)
         space.lookup(keys, lease_s=2.0)
         harness.advance(2.5)
-        _expect(memory.stat()["leases"] == 0, "the lease has ended")
+        _expect(memory.stat()["store.leases"] == 0, "the lease has ended")
 
 
 def check_time_to_live(harness: Harness) -> None:
@@ -362,7 +362,7 @@ def check_incomplete_blocks_end(harness: Harness) -> None:
         harness.advance(31.0)
         with space.lookup(keys) as found:
             _expect(found.miss is Reason.ABSENT, f"want absent, got {found.miss}")
-        _expect(memory.stat()["used_bytes"] == 0, "its bytes are free")
+        _expect(memory.stat()["store.used_bytes"] == 0, "its bytes are free")
 
 
 def check_closing(harness: Harness) -> None:

@@ -174,7 +174,7 @@ class FakeSpace:
     def lookup(
         self,
         keys: Buffer,
-        first_position: int = 0,
+        first_position: int = 0,  # noqa: ARG002 - places runs on nodes; one node has all
         lease_s: float | None = 2.0,
         deadline_s: float = 1.0,
     ) -> FakeLookup:
@@ -273,9 +273,13 @@ class FakeSpace:
         if lease is not None:
             self.memory.node.release(self.memory.owner, lease)
 
-    def report(self, key: bytes, generation: int, part: int = 0) -> None:
-        """Tells the node that bytes did not match; the fake node's bytes are always good."""
-        self.memory.check_open()
+    def report(self, key: bytes, generation: int, part: int = 0) -> str | None:
+        """Tells the node that bytes did not match; a fake node's own bytes are always good."""
+        if self._fault(1.0) is not None:
+            return None
+        found = self.memory.node.read((self._fingerprint, bytes(key)), self.epoch, part)
+        intact = not isinstance(found, Reason) and found[1] == generation
+        return "intact" if intact else "gone"
 
     def drop(self, keys: Buffer | None = None) -> int:
         """Removes blocks; without keys all of the namespace. Returns how many there were."""
