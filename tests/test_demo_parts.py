@@ -118,9 +118,6 @@ def test_the_ideal_memory_knows_everything_asked_before() -> None:
     assert ideal.tokens(plan.Turn(2, 0, longer)) == 256
 
 
-FIGURES = {"lookup_hits": 0, "reads": 0, "read_bytes": 0, "stored": 0, "stored_bytes": 0}
-
-
 def recorded() -> Record:
     """A run in which the first turn stores, the node is killed, and the third turn restores."""
     made = small_plan()
@@ -158,12 +155,12 @@ def counted(record: Record, start: float, end: float) -> dict[str, int]:
     calls = [c for s in record.served for c in s.answer["calls"]]
     moved = summary._moved(c for c in calls if c["start"] >= start and c["end"] <= end)
     return {
-        "store.lookup_hits": moved.lookup_hits,
-        "store.reads": moved.got_blocks,
-        "store.read_bytes": moved.got_bytes,
-        "store.stored": moved.stored_blocks,
-        "store.stored_bytes": moved.stored_bytes,
-        "store.evicted": 7,
+        "lookup_hits": moved.lookup_hits,
+        "reads": moved.got_blocks,
+        "read_bytes": moved.got_bytes,
+        "stored": moved.stored_blocks,
+        "stored_bytes": moved.stored_bytes,
+        "evicted": 7,
     }
 
 
@@ -193,7 +190,7 @@ def spoil_deadline(record: Record) -> None:
 
 
 def spoil_counters(record: Record) -> None:
-    record.stat_at_end["store.reads"] += 1
+    record.stat_at_end["reads"] += 1
 
 
 def spoil_recovery(record: Record) -> None:

@@ -6,8 +6,8 @@ and `keepwarm.testing` only; nothing but the command line imports it.
 """
 
 from keepwarm.demo.plan import DemoConfig, Plan, make
-from keepwarm.demo.processes import ProcessError
 from keepwarm.demo.run import Record, run
 from keepwarm.demo.summary import Summary, summarise
+from keepwarm.testing.node import ProcessError
 
 __all__ = ["DemoConfig", "Plan", "ProcessError", "Record", "Summary", "make", "run", "summarise"]

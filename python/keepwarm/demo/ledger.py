@@ -19,6 +19,30 @@ from typing import Any
 
 from keepwarm import Outcome, Reason, Status
 
+REASONS = frozenset(
+    (
+        "absent",
+        "evicted",
+        "expired",
+        "epoch",
+        "quota",
+        "pending",
+        "corrupt",
+        "identity",
+        "deadline",
+        "store_down",
+        "throttled",
+        "planner",
+        "host_pool_full",
+        "after_gap",
+        "partial_block",
+        "last_token",
+        "load_failed",
+        "disabled",
+    )
+)
+"""Why a token is recomputed: a closed list, shared by every adapter; each token has exactly one."""
+
 UNANSWERED = frozenset({"store_down", "deadline", "throttled", "identity"})
 
 
@@ -56,7 +80,7 @@ class Ledger:
         gap = sum(self.behind.values())
         if gap != self.missed["after_gap"]:
             return f"{gap:,} tokens behind gaps, {self.missed['after_gap']:,} after_gap"
-        unknown = set(self.missed) - {str(reason) for reason in Reason}
+        unknown = set(self.missed) - REASONS
         return f"reasons outside the closed list: {sorted(unknown)}" if unknown else None
 
     def to_json(self) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def capacity(record: Record, summary: Summary) -> Rows:
 
 def _evicted(record: Record) -> int:
     stats = (record.stat_before_kill, record.stat_at_end)
-    return sum(int(stat["store.evicted"]) for stat in stats)
+    return sum(int(stat["evicted"]) for stat in stats)
 
 
 def integrity(record: Record, summary: Summary) -> Rows:

@@ -21,9 +21,10 @@ from typing import Any
 from keepwarm.demo import machine
 from keepwarm.demo.ledger import Ledger, askable_blocks
 from keepwarm.demo.plan import REPLICAS, Plan, Turn
-from keepwarm.demo.processes import NodeProcess, ProcessError, ReplicaProcess
+from keepwarm.demo.processes import ReplicaProcess
 from keepwarm.testing import namespace
 from keepwarm.testing.blocks import split_keys
+from keepwarm.testing.node import NodeProcess, ProcessError
 
 ANSWER_S_MAX = 60.0
 KILL_AFTER_S = 0.015
@@ -103,19 +104,19 @@ class Run:
             stack.callback(self._node.stop)
             self._node.start()
             self._node.wait_ready()
-            record.resident["node at start"] = self._node.resident()
+            record.resident["node at start"] = machine.resident_bytes(self._node.pid)
             self._start_replicas(stack)
             record.started = time.monotonic()
             self._serve_until(len(self.plan.turns) // 2, "serving")
             self._idle()
             record.idle = time.monotonic()
             record.stat_before_kill = self._node.stat()
-            record.resident["node before kill"] = self._node.resident()
+            record.resident["node before kill"] = machine.resident_bytes(self._node.pid)
             self._kill_and_restart()
             self._serve_until(len(self.plan.turns), "serving")
             record.ended = time.monotonic()
             record.stat_at_end = self._node.stat()
-            record.resident["node at end"] = self._node.resident()
+            record.resident["node at end"] = machine.resident_bytes(self._node.pid)
             record.probe = self._probe()
             record.machine = machine.describe()
         return record

@@ -178,11 +178,11 @@ def _reconcile(record: Record, summary: Summary) -> None:
 def node_counters(stat: dict[str, Any]) -> dict[str, int]:
     """The node's own counts under the names that `Moved` uses."""
     return {
-        "lookup_hits": stat["store.lookup_hits"],
-        "got_blocks": stat["store.reads"],
-        "got_bytes": stat["store.read_bytes"],
-        "stored_blocks": stat["store.stored"],
-        "stored_bytes": stat["store.stored_bytes"],
+        "lookup_hits": stat["lookup_hits"],
+        "got_blocks": stat["reads"],
+        "got_bytes": stat["read_bytes"],
+        "stored_blocks": stat["stored"],
+        "stored_bytes": stat["stored_bytes"],
     }
 
 

@@ -1,6 +1,7 @@
 """For those who test what they build on Keepwarm: a fake memory, faults, traces, verifiable blocks.
 
     FakeMemory    no node, no waiting, faults at the flick of a switch; verified by `conformance`
+    NodeProcess   a real node as a child process, to be killed and started again
     FaultProxy    sits between a real client and a real node and spoils what passes
     conformance   what every memory must do, as checks to call
     traces        recorded requests; `synthetic` makes some up and says so
@@ -20,6 +21,7 @@ from keepwarm.testing.fake import (
 )
 from keepwarm.testing.faults import FaultProxy, Faults, Side, Towards
 from keepwarm.testing.namespaces import namespace
+from keepwarm.testing.node import NodeProcess
 from keepwarm.testing.protocols import LookupLike, MemoryLike, SpaceLike
 from keepwarm.testing.traces import Request, Trace
 from keepwarm.testing.waiting import eventually
@@ -35,6 +37,7 @@ __all__ = [
     "LookupLike",
     "ManualClock",
     "MemoryLike",
+    "NodeProcess",
     "Request",
     "Side",
     "SpaceLike",

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from keepwarm import Outcome, Reason, Status
 
 GRANULE_BYTES = 4096
 INCOMPLETE_S = 30.0
 LEASE_S_MAX = 10.0
+LEASE_TOTAL_S_MAX = 60.0
 LEASED_SHARE_MAX = 0.5
 LEASED_SHARE_TENANT_MAX = 0.25
 GHOSTS_MAX = 65_536
@@ -82,12 +84,13 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Pins blocks until `ends_s`; belongs to one handle."""
+    """Pins blocks until `ends_s`, at most until `last_s`; belongs to one handle."""
 
     owner: int
     names: tuple[Name, ...]
     epoch: int
     ends_s: float
+    last_s: float
     bytes: int
     tenant: str
 
@@ -203,12 +206,22 @@ class FakeNode:
             self.counts["leases_refused"] += 1
             return None
         self._lease_number += 1
-        ends_s = self.clock.now_s() + min(seconds, LEASE_S_MAX)
-        epoch = self.epoch(names[0][0])
-        lease = Lease(owner, tuple(names), epoch, ends_s, size, tenant)
+        now_s, epoch = self.clock.now_s(), self.epoch(names[0][0])
+        ends_s, last_s = now_s + min(seconds, LEASE_S_MAX), now_s + LEASE_TOTAL_S_MAX
+        lease = Lease(owner, tuple(names), epoch, ends_s, last_s, size, tenant)
         self._leases[self._lease_number] = lease
         self.counts["leases_granted"] += 1
         return self._lease_number
+
+    def renew(self, owner: int, lease: int, seconds: float) -> bool:
+        """Makes a lease of this owner hold from now; False when it has ended."""
+        self.tick()
+        held = self._leases.get(lease)
+        if held is None or held.owner != owner:
+            return False
+        ends_s = min(self.clock.now_s() + min(seconds, LEASE_S_MAX), held.last_s)
+        self._leases[lease] = replace(held, ends_s=ends_s)
+        return True
 
     def release(self, owner: int, lease: int) -> None:
         """Ends a lease of this owner; harmless when it has ended."""
@@ -345,12 +358,12 @@ class FakeNode:
             elif not block.complete() and block.began_s + INCOMPLETE_S <= now:
                 self._hide(name, None)
 
-    def stat(self) -> dict[str, object]:
+    def stat(self) -> dict[str, Any]:
         """Figures under the names that a real node gives them; a part of its."""
         self.tick()
         pinned = self._pinned()
         held = [block.size() for name, block in self._blocks.items() if name in pinned]
-        figures: dict[str, object] = {
+        figures: dict[str, Any] = {
             "incarnation": self.incarnation,
             "policy": "lru",
             "capacity_bytes": self.capacity_bytes,
@@ -361,4 +374,4 @@ class FakeNode:
             "reads_in_flight": 0,
             **{name: self.counts[name] for name in COUNTERS},
         }
-        return {f"store.{name}": figure for name, figure in figures.items()}
+        return figures

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
-from keepwarm import ArgumentError, ClosedError, Namespace, Outcome, Reason, Status
+from keepwarm import ArgumentError, ClosedError, EpochOutcome, Namespace, Outcome, Reason, Status
 from keepwarm.testing import blocks
 from keepwarm.testing.fake import FakeMemory, FakeNode
 from keepwarm.testing.namespaces import namespace
@@ -104,14 +104,27 @@ def _all(outcomes: Iterable[Outcome], status: Status) -> None:
 
 
 def check_round_trip(harness: Harness) -> None:
-    """What is put comes back byte for byte, at every odd length, through another handle too."""
+    """What is put comes back byte for byte, at every odd length."""
     names = namespace()
-    with harness.memory() as one, harness.memory() as two:
+    with harness.memory() as memory:
+        space = memory.attach(names)
         for place, length in enumerate((1, 7, 4095, 4096, 4097, BLOCK_BYTES, 1 << 20)):
             keys = _keys(names, 1, first_token=1 + 100 * place)
-            _all(_put(one.attach(names), keys, length), Status.STORED)
-            _all(_get(one.attach(names), keys, length), Status.OK)
-            _all(_get(two.attach(names), keys, length), Status.OK)
+            _all(_put(space, keys, length), Status.STORED)
+            _all(_get(space, keys, length), Status.OK)
+
+
+def check_handles_share_a_node(harness: Harness) -> None:
+    """What one handle puts another one gets; what it drops is gone for both."""
+    names = namespace()
+    keys = _keys(names, 3)
+    with harness.memory() as one, harness.memory() as two:
+        _all(_put(one.attach(names), keys), Status.STORED)
+        _all(_get(two.attach(names), keys), Status.OK)
+        _all(_put(two.attach(names), keys), Status.PRESENT)
+        two.attach(names).drop()
+        outcomes = _get(one.attach(names), keys)
+        _expect(all(o.status is Status.MISS for o in outcomes), "gone for both")
 
 
 def check_buffer_forms(harness: Harness) -> None:
@@ -222,23 +235,35 @@ def check_identity(harness: Harness) -> None:
 
 
 def check_epochs(harness: Harness) -> None:
-    """A larger epoch hides all older blocks, for every handle; an older one stores nothing."""
+    """A larger epoch hides all older blocks; what is put under it is here."""
+    names = namespace()
+    keys = _keys(names, 2)
+    with harness.memory() as memory:
+        space = memory.attach(names)
+        _put(space, keys)
+        _expect(space.bump_epoch(7) is EpochOutcome.ACKNOWLEDGED, "nothing is leased")
+        with space.lookup(keys) as found:
+            _expect(found.prefix == 0, "hidden by the bump")
+            _expect(found.miss is Reason.EPOCH, f"want epoch, got {found.miss}")
+        _expect(all(o.status is Status.MISS for o in _get(space, keys)), "gets miss")
+        _all(_put(space, keys), Status.STORED)
+        _all(_get(memory.attach(names, epoch=7), keys), Status.OK)
+
+
+def check_epochs_across_handles(harness: Harness) -> None:
+    """A handle that still has the old epoch gets nothing old or new, and stores nothing."""
     names = namespace()
     keys = _keys(names, 2)
     with harness.memory() as memory, harness.memory() as old:
         before, after = old.attach(names), memory.attach(names)
         _put(before, keys)
         after.bump_epoch(7)
-        with after.lookup(keys) as found:
-            _expect(found.prefix == 0, "hidden by the bump")
-            _expect(found.miss is Reason.EPOCH, f"want epoch, got {found.miss}")
         late = _get(before, keys)
         _expect(all(o.status is not Status.OK for o in late), "an old handle gets nothing")
         shed = {outcome.status for outcome in _put(before, keys)}
         _expect(Status.STORED not in shed, "an old epoch stores nothing")
         _all(_put(after, keys), Status.STORED)
         _all(_get(after, keys), Status.OK)
-        _all(_get(memory.attach(names, epoch=7), keys), Status.OK)
 
 
 def check_drop(harness: Harness) -> None:
@@ -296,7 +321,7 @@ def check_leases_pin(harness: Harness) -> None:
             _put(space, _keys(names, 1, 1_000_000 + 100 * place))
         with space.lookup(keys) as found:
             _expect(found.prefix == 0, "released blocks leave")
-        _expect(memory.stat()["store.leases"] == 0, "no lease is left")
+        _expect(memory.stat()["leases"] == 0, "no lease is left")
 
 
 def check_leases_end_with_their_handle(harness: Harness) -> None:
@@ -308,8 +333,8 @@ def check_leases_end_with_their_handle(harness: Harness) -> None:
             _put(memory.attach(names), keys)
             found = memory.attach(names).lookup(keys, lease_s=10.0)
             _expect(found.lease is not None, "leased")
-            _expect(watching.stat()["store.leases"] == 1, "one lease")
-        eventually(lambda: watching.stat()["store.leases"] == 0, "the lease ends with its handle")
+            _expect(watching.stat()["leases"] == 1, "one lease")
+        eventually(lambda: watching.stat()["leases"] == 0, "the lease ends with its handle")
 
 
 def check_leases_are_capped(harness: Harness) -> None:
@@ -334,7 +359,7 @@ def check_leases_end_by_the_clock(harness: Harness) -> None:
         _put(space, keys)
         space.lookup(keys, lease_s=2.0)
         harness.advance(2.5)
-        _expect(memory.stat()["store.leases"] == 0, "the lease has ended")
+        _expect(memory.stat()["leases"] == 0, "the lease has ended")
 
 
 def check_time_to_live(harness: Harness) -> None:
@@ -362,7 +387,7 @@ def check_incomplete_blocks_end(harness: Harness) -> None:
         harness.advance(31.0)
         with space.lookup(keys) as found:
             _expect(found.miss is Reason.ABSENT, f"want absent, got {found.miss}")
-        _expect(memory.stat()["store.used_bytes"] == 0, "its bytes are free")
+        _expect(memory.stat()["used_bytes"] == 0, "its bytes are free")
 
 
 def check_closing(harness: Harness) -> None:
@@ -408,6 +433,7 @@ def check_misuse(harness: Harness) -> None:
 
 CHECKS: tuple[Check, ...] = (
     check_round_trip,
+    check_handles_share_a_node,
     check_buffer_forms,
     check_nothing_here,
     check_prefix_and_gap,
@@ -416,6 +442,7 @@ CHECKS: tuple[Check, ...] = (
     check_parts,
     check_identity,
     check_epochs,
+    check_epochs_across_handles,
     check_drop,
     check_eviction_is_least_recently_used,
     check_leases_pin,

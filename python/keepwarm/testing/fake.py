@@ -19,14 +19,24 @@ that code which uses bytes after a miss is found out.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from keepwarm import ArgumentError, ClosedError, EpochOutcome, Namespace, Outcome, Reason, Status
+from keepwarm import (
+    ArgumentError,
+    ClosedError,
+    EpochOutcome,
+    Namespace,
+    NodeError,
+    Outcome,
+    Reason,
+    Reported,
+    Status,
+)
 from keepwarm.testing._fake_node import FakeNode, ManualClock, Name
 from keepwarm.testing.blocks import split_keys
 
@@ -85,16 +95,30 @@ class FakeLookup:
         """Where each hit's bytes are."""
         return ["dram" if hit else None for hit in self.hits]
 
+    @property
+    def epoch(self) -> int:
+        """The namespace's epoch on the node."""
+        return self.space.memory.node.epoch(self.space.namespace.fingerprint)
+
+    def release(self, deadline_s: float = 1.0) -> None:
+        """Ends the lease; harmless without one, or twice, or when the memory is closed."""
+        with contextlib.suppress(ClosedError):
+            self.space.release(self, deadline_s)
+
+    def __len__(self) -> int:
+        return len(self.hits)
+
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.space.release(self)
+    def __exit__(self, *error: object) -> None:
+        self.release()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self.release()
 
 
 class FakeMemory:
@@ -118,21 +142,47 @@ class FakeMemory:
         """The node's clock."""
         return self.node.clock
 
-    def attach(self, namespace: Namespace, epoch: int = 0) -> FakeSpace:
+    def attach(self, namespace: Namespace, epoch: int = 0, deadline_s: float = 1.0) -> FakeSpace:
         """A space; the node adopts the epoch if it is larger than its own."""
         self.check_open()
-        if not self.faults.dead:
+        if self.fault(deadline_s) is None:
             epoch = self.node.adopt(bytes(namespace.fingerprint), epoch)
         return FakeSpace(self, namespace, epoch)
 
-    def stat(self) -> dict[str, Any]:
-        """The node's counts."""
+    def stat(self, deadline_s: float = 1.0) -> dict[str, Any]:
+        """The node's figures. Raises NodeError when a fault keeps the node from answering."""
         self.check_open()
+        self.answered(deadline_s)
         return self.node.stat()
+
+    def fault(self, deadline_s: float) -> Reason | None:
+        """What stands between a call and the node now; lets the time pass that it takes."""
+        self.check_open()
+        if self.faults.dead:
+            return Reason.STORE_DOWN
+        if self.faults.stalled or self.faults.slow_s > deadline_s:
+            self.clock.advance(deadline_s)
+            return Reason.DEADLINE
+        self.clock.advance(self.faults.slow_s)
+        return None
+
+    def answered(self, deadline_s: float) -> None:
+        """Raises NodeError unless the node can be asked."""
+        fault = self.fault(deadline_s)
+        if fault is not None:
+            raise NodeError(f"the fake node did not answer: {fault}")
 
     def health(self) -> dict[str, Any]:
         """How this handle sees its node."""
-        return {"transport": "fake", "breaker": "open" if self.faults.dead else "closed"}
+        up = "down" if self.faults.dead else "up"
+        return {
+            "state": "closed" if self._closed else up,
+            "transport": "fake",
+            "last_error": "switched to dead" if self.faults.dead else None,
+            "incarnation": self.node.incarnation,
+            "node": "fake",
+            "node_pid": None,
+        }
 
     def close(self) -> None:
         """Ends this handle and its leases; the node lives on. May be called twice."""
@@ -152,12 +202,7 @@ class FakeMemory:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 
@@ -168,7 +213,10 @@ class FakeSpace:
         self.memory = memory
         self.namespace = namespace
         self.epoch = epoch
-        self.aio = _FakeAsync(self)
+        self.aio = FakeAsyncSpace(self)
+        self.joined = True
+        self.problem: str | None = None
+        self.nearest: str | None = None
         self._fingerprint = bytes(namespace.fingerprint)
 
     def lookup(
@@ -180,7 +228,7 @@ class FakeSpace:
     ) -> FakeLookup:
         """Which keys are here; not a use. `lease_s` None asks for no lease."""
         names = self._names(keys)
-        fault = self._fault(deadline_s)
+        fault = self.memory.fault(deadline_s)
         if fault is not None:
             return FakeLookup(self, [False] * len(names), fault if names else None)
         node = self.memory.node
@@ -208,7 +256,7 @@ class FakeSpace:
         """Lands blocks in the caller's buffers; on any miss the destination is overwritten."""
         names = self._names(keys)
         views = _views(buffers, len(names), writable=True)
-        fault = self._fault(deadline_s)
+        fault = self.memory.fault(deadline_s)
         outcomes = [
             Outcome(Status.MISS, fault) if fault is not None else self._get(name, view, part)
             for name, view in zip(names, views, strict=True)
@@ -245,7 +293,7 @@ class FakeSpace:
         if engine_hashes is not None and len(engine_hashes) != len(names):
             raise ArgumentError(f"{len(engine_hashes)} engine hashes for {len(names)} keys")
         views = _views(buffers, len(names), writable=False)
-        fault = self._fault(deadline_s)
+        fault = self.memory.fault(deadline_s)
         if fault is None and self.memory.faults.corrupt:
             fault = Reason.CORRUPT
         if fault is None and self.memory.faults.full:
@@ -262,35 +310,48 @@ class FakeSpace:
         node.used(reversed(names))
         return outcomes
 
-    def touch(self, keys: Buffer) -> int:
+    def touch(self, keys: Buffer, deadline_s: float = 1.0) -> int:
         """Marks the prefix that was used, tail first; returns how many blocks are here."""
         names = self._names(keys)
-        return 0 if self._fault(1.0) is not None else self.memory.node.used(reversed(names))
+        if self.memory.fault(deadline_s) is not None:
+            return 0
+        return self.memory.node.used(reversed(names))
 
-    def release(self, found: FakeLookup | int) -> None:
+    def renew(self, found: FakeLookup | int, hold_s: float = 2.0, deadline_s: float = 1.0) -> bool:
+        """Makes a lease hold from now; False when it has ended or the node did not answer."""
+        lease = found if isinstance(found, int) else found.lease
+        if lease is None or self.memory.fault(deadline_s) is not None:
+            return False
+        return self.memory.node.renew(self.memory.owner, lease, hold_s)
+
+    def release(self, found: FakeLookup | int, deadline_s: float = 1.0) -> None:
         """Ends a lookup's lease. Harmless when there is none or it has ended."""
         lease = found if isinstance(found, int) else found.lease
-        if lease is not None:
+        if lease is not None and self.memory.fault(deadline_s) is None:
             self.memory.node.release(self.memory.owner, lease)
 
-    def report(self, key: bytes, generation: int, part: int = 0) -> str | None:
+    def report(
+        self, key: Buffer, generation: int, part: int = 0, deadline_s: float = 1.0
+    ) -> Reported:
         """Tells the node that bytes did not match; a fake node's own bytes are always good."""
-        if self._fault(1.0) is not None:
-            return None
+        if self.memory.fault(deadline_s) is not None:
+            return Reported.NOT_REACHED
         found = self.memory.node.read((self._fingerprint, bytes(key)), self.epoch, part)
         intact = not isinstance(found, Reason) and found[1] == generation
-        return "intact" if intact else "gone"
+        return Reported.INTACT if intact else Reported.GONE
 
-    def drop(self, keys: Buffer | None = None) -> int:
-        """Removes blocks; without keys all of the namespace. Returns how many there were."""
+    def drop(self, keys: Buffer | None = None, deadline_s: float = 1.0) -> int:
+        """Removes blocks; without keys all of the namespace. Returns how many there were.
+
+        Raises NodeError when a fault keeps the node from answering.
+        """
         names = None if keys is None else split_keys(bytes(keys))
-        if self._fault(1.0) is not None:
-            return 0
+        self.memory.answered(deadline_s)
         return self.memory.node.drop(self._fingerprint, names)
 
     def bump_epoch(self, epoch: int, deadline_s: float = 1.0) -> EpochOutcome:
         """Moves the namespace to a larger epoch; tells whether old leases have ended."""
-        if self._fault(deadline_s) is not None:
+        if self.memory.fault(deadline_s) is not None:
             return EpochOutcome.NOT_REACHED
         node = self.memory.node
         self.epoch = node.adopt(self._fingerprint, epoch)
@@ -308,34 +369,40 @@ class FakeSpace:
             raise ArgumentError(f"{len(plain) // 16} keys in one call; at most {KEYS_MAX}: split")
         return [(self._fingerprint, key) for key in split_keys(plain)]
 
-    def _fault(self, deadline_s: float) -> Reason | None:
-        faults, clock = self.memory.faults, self.memory.clock
-        if faults.dead:
-            return Reason.STORE_DOWN
-        if faults.stalled or faults.slow_s > deadline_s:
-            clock.advance(deadline_s)
-            return Reason.DEADLINE
-        clock.advance(faults.slow_s)
-        return None
 
-
-class _FakeAsync:
+class FakeAsyncSpace:
     """The asyncio twin: the same calls, awaitable; they still take no time."""
 
     def __init__(self, space: FakeSpace) -> None:
         self._space = space
 
-    async def lookup(self, *args: Any, **named: Any) -> FakeLookup:
-        return self._space.lookup(*args, **named)
+    async def lookup(self, keys: Buffer, *args: Any, **named: Any) -> FakeLookup:
+        """See `FakeSpace.lookup`."""
+        return self._space.lookup(keys, *args, **named)
 
-    async def get_into(self, *args: Any, **named: Any) -> list[Outcome]:
-        return self._space.get_into(*args, **named)
+    async def get_into(self, keys: Buffer, *args: Any, **named: Any) -> list[Outcome]:
+        """See `FakeSpace.get_into`."""
+        return self._space.get_into(keys, *args, **named)
 
-    async def put_from(self, *args: Any, **named: Any) -> list[Outcome]:
-        return self._space.put_from(*args, **named)
+    async def put_from(self, keys: Buffer, *args: Any, **named: Any) -> list[Outcome]:
+        """See `FakeSpace.put_from`."""
+        return self._space.put_from(keys, *args, **named)
 
-    async def touch(self, *args: Any, **named: Any) -> int:
-        return self._space.touch(*args, **named)
+    async def touch(self, keys: Buffer, deadline_s: float = 1.0) -> int:
+        """See `FakeSpace.touch`."""
+        return self._space.touch(keys, deadline_s)
+
+    async def renew(self, found: FakeLookup | int, hold_s: float = 2.0) -> bool:
+        """See `FakeSpace.renew`."""
+        return self._space.renew(found, hold_s)
+
+    async def release(self, found: FakeLookup | int) -> None:
+        """See `FakeSpace.release`."""
+        self._space.release(found)
+
+    async def drop(self, keys: Buffer | None = None) -> int:
+        """See `FakeSpace.drop`."""
+        return self._space.drop(keys)
 
 
 def _views(buffers: Any, count: int, writable: bool) -> list[memoryview]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from keepwarm import Namespace, Outcome, Reason
+from keepwarm import EpochOutcome, Namespace, Outcome, Reason
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -88,6 +88,10 @@ class SpaceLike(Protocol):
 
     def touch(self, keys: Buffer) -> int:
         """Marks the prefix that was used."""
+        ...
+
+    def bump_epoch(self, epoch: int, deadline_s: float = 1.0) -> EpochOutcome:
+        """Moves the namespace to a larger epoch."""
         ...
 
     def drop(self, keys: Buffer | None = None) -> int:
