@@ -2,22 +2,89 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import keepwarm
 import pytest
-from keepwarm.testing import conformance
-from keepwarm.testing.conformance import CHECKS, Check, FakeHarness
+from keepwarm.testing import FakeMemory, MemoryLike, NodeProcess, conformance
+from keepwarm.testing.conformance import (
+    CAPACITY_BYTES,
+    CHECKS,
+    Check,
+    FakeHarness,
+    NotApplicableError,
+)
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+class EmbeddedHarness:
+    """`keepwarm.open`: one handle at a time, since a store in a process has no second one."""
+
+    def __init__(self) -> None:
+        self._held = False
+
+    @contextmanager
+    def memory(self) -> Iterator[MemoryLike]:
+        if self._held:
+            raise NotApplicableError("an embedded store has one handle")
+        self._held = True
+        with keepwarm.open(CAPACITY_BYTES) as memory:
+            yield memory
+
+    def advance(self, seconds: float) -> None:
+        raise NotApplicableError(f"waiting {seconds} s for the real clock")
+
+
+class NodeHarness:
+    """`keepwarm.connect` to a node in a process of its own."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    @contextmanager
+    def memory(self) -> Iterator[MemoryLike]:
+        with keepwarm.connect(self._address) as memory:
+            yield memory
+
+    def advance(self, seconds: float) -> None:
+        raise NotApplicableError(f"waiting {seconds} s for the real clock")
+
+
+def run(check: Check, harness: conformance.Harness) -> None:
+    try:
+        check(harness)
+    except NotApplicableError as reason:
+        pytest.skip(str(reason))
+
+
+every_check = pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+
+
+@every_check
 def test_the_fake(check: Check) -> None:
     check(FakeHarness())
+
+
+@every_check
+def test_an_embedded_store(check: Check) -> None:
+    run(check, EmbeddedHarness())
+
+
+@every_check
+def test_a_real_node(check: Check, tmp_path: Path) -> None:
+    with NodeProcess(tmp_path, CAPACITY_BYTES) as node:
+        run(check, NodeHarness(node.address))
 
 
 def test_all_checks_run_and_failures_are_named() -> None:
     assert conformance.check_memory(FakeHarness) == []
 
     class Broken(FakeHarness):
-        def memory(self):  # type: ignore[no-untyped-def]
+        @contextmanager
+        def memory(self) -> Iterator[MemoryLike]:
             raise RuntimeError("no memory today")
+            yield FakeMemory()
 
     failures = conformance.check_memory(Broken)
     assert len(failures) == len(CHECKS)

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from keepwarm import Outcome, Reason, Status
+from keepwarm import Event, Outcome, Reason, Status
+from keepwarm.testing._fake_events import Ring
 
 GRANULE_BYTES = 4096
 INCOMPLETE_S = 30.0
@@ -71,6 +72,7 @@ class Block:
     began_s: float
     parts: dict[int, bytes] = field(default_factory=dict)
     expires_s: float | None = None
+    engine_hash: int | None = None
     hidden: bool = False
 
     def complete(self) -> bool:
@@ -117,6 +119,7 @@ class FakeNode:
         self.clock = clock or ManualClock()
         self.counts: Counter[str] = Counter()
         self.incarnation = 1
+        self.ring = Ring()
         self._generation = self._lease_number = 0
         self._blocks: OrderedDict[Name, Block] = OrderedDict()
         self._hidden: list[tuple[Name, Block]] = []
@@ -132,6 +135,7 @@ class FakeNode:
         self._ghosts.clear()
         self._leases.clear()
         self.counts.clear()
+        self.ring = Ring()
 
     # Epochs
 
@@ -144,7 +148,8 @@ class FakeNode:
         if epoch > self.epoch(fingerprint):
             self._epochs[fingerprint] = epoch
             for name in [name for name in self._blocks if name[0] == fingerprint]:
-                self._hide(name, Reason.EPOCH)
+                self._hide(name, Reason.EPOCH, told=False)
+            self.ring.tell(fingerprint, Event("cleared", None, None, None))
         return self.epoch(fingerprint)
 
     def quiet(self, fingerprint: bytes, epoch: int) -> bool:
@@ -240,7 +245,14 @@ class FakeNode:
     # Writing
 
     def put(
-        self, name: Name, epoch: int, part: int, data: bytes, tenant: str, wanted: int
+        self,
+        name: Name,
+        epoch: int,
+        part: int,
+        data: bytes,
+        tenant: str,
+        wanted: int,
+        engine_hash: int | None = None,
     ) -> Outcome:
         """Stores one part, written once."""
         self.tick()
@@ -261,8 +273,10 @@ class FakeNode:
             block = Block(tenant, epoch, wanted, self._generation, self.clock.now_s())
             self._blocks[name] = block
         block.parts[part] = data
+        block.engine_hash = block.engine_hash or engine_hash
         if block.complete():
             self._ghosts.pop(name, None)
+            self._tell("stored", name, block)
             if self.ttl_s is not None:
                 block.expires_s = self.clock.now_s() + self.ttl_s
         self._blocks.move_to_end(name)
@@ -290,6 +304,8 @@ class FakeNode:
             if name == spared or name in pinned or (tenant is not None and block.tenant != tenant):
                 continue
             del self._blocks[name]
+            if block.complete():
+                self._tell("removed", name, block)
             self._remember(name, reason)
             for_quota = reason is Reason.QUOTA
             self.counts["evicted_for_quota" if for_quota else "evicted"] += 1
@@ -307,6 +323,7 @@ class FakeNode:
         """Removes these blocks, or all of the namespace, and every memory of them."""
         if keys is None:
             names = [name for name in self._blocks if name[0] == fingerprint]
+            self.ring.tell(fingerprint, Event("cleared", None, None, None))
             for name in [name for name in self._ghosts if name[0] == fingerprint]:
                 del self._ghosts[name]
         else:
@@ -316,7 +333,7 @@ class FakeNode:
             self._ghosts.pop(name, None)
             if name in self._blocks:
                 gone += self._blocks[name].complete()
-                self._hide(name, None)
+                self._hide(name, None, told=keys is not None)
         self.counts["dropped"] += gone
         return gone
 
@@ -326,13 +343,27 @@ class FakeNode:
             self._hide(name, None)
             self.counts["corrupt"] += 1
 
-    def _hide(self, name: Name, reason: Reason | None) -> None:
+    def _hide(self, name: Name, reason: Reason | None, told: bool = True) -> None:
         block = self._blocks.pop(name)
+        if told and block.complete():
+            self._tell("removed", name, block)
         block.hidden = True
         self._hidden.append((name, block))
         if reason is not None:
             self._remember(name, reason)
         self._free_hidden()
+
+    def _tell(self, kind: str, name: Name, block: Block) -> None:
+        tier = "dram" if kind == "removed" else None
+        self.ring.tell(name[0], Event(kind, name[1], block.engine_hash, tier))
+
+    def present(self, fingerprint: bytes) -> list[Event]:
+        """The visible blocks of a namespace, as a snapshot tells them."""
+        return [
+            Event("stored", name[1], block.engine_hash, None)
+            for name, block in self._blocks.items()
+            if name[0] == fingerprint and block.complete()
+        ]
 
     def _remember(self, name: Name, reason: Reason) -> None:
         self._ghosts[name] = reason

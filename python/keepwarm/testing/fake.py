@@ -37,6 +37,7 @@ from keepwarm import (
     Reported,
     Status,
 )
+from keepwarm.testing._fake_events import FakeSubscription
 from keepwarm.testing._fake_node import FakeNode, ManualClock, Name
 from keepwarm.testing.blocks import split_keys
 
@@ -285,7 +286,7 @@ class FakeSpace:
         keys: Buffer,
         buffers: Any,
         part: int = 0,
-        engine_hashes: Sequence[int] | None = None,
+        engine_hashes: Sequence[int | None] | None = None,
         deadline_s: float = 1.0,
     ) -> list[Outcome]:
         """Stores blocks from the caller's buffers, then touches the batch tail first."""
@@ -302,9 +303,10 @@ class FakeSpace:
             return [Outcome(Status.SHED, fault)] * len(names)
         node, namespace = self.memory.node, self.namespace
         outcomes = []
-        for name, view in zip(names, views, strict=True):
-            data = bytes(view)
-            outcome = node.put(name, self.epoch, part, data, namespace.tenant, namespace.parts)
+        hashes = engine_hashes or [None] * len(names)
+        for name, view, hashed in zip(names, views, hashes, strict=True):
+            data, tenant, wanted = bytes(view), namespace.tenant, namespace.parts
+            outcome = node.put(name, self.epoch, part, data, tenant, wanted, hashed)
             node.counts[str(outcome.status)] += 1
             outcomes.append(outcome)
         node.used(reversed(names))
@@ -359,6 +361,22 @@ class FakeSpace:
             self.memory.clock.advance(deadline_s)
         quiet = node.quiet(self._fingerprint, epoch)
         return EpochOutcome.ACKNOWLEDGED if quiet else EpochOutcome.STILL_LEASED
+
+    def subscribe(
+        self,
+        since: tuple[int, int] | None = None,
+        wait_s: float = 1.0,  # noqa: ARG002 - the fake never waits
+        deadline_s: float = 1.0,
+    ) -> FakeSubscription:
+        """Follows what happens in the namespace; without `since` a snapshot comes first."""
+        self.memory.answered(deadline_s)
+        node = self.memory.node
+        return FakeSubscription(
+            lambda: (node.incarnation, node.ring),
+            self._fingerprint,
+            lambda: node.present(self._fingerprint),
+            since,
+        )
 
     def _names(self, keys: Buffer) -> list[Name]:
         self.memory.check_open()

@@ -23,7 +23,7 @@ class ProcessError(RuntimeError):
 class NodeProcess:
     """`keepwarm serve` as a child; started again after a kill, at the same address."""
 
-    def __init__(self, folder: Path, arena_bytes: int, policy: str) -> None:
+    def __init__(self, folder: Path, arena_bytes: int, policy: str = "lru") -> None:
         self.address = f"unix:{folder / 'node.sock'}"
         self._log = folder / "node.log"
         self._command = [

@@ -80,7 +80,7 @@ class SpaceLike(Protocol):
         keys: Buffer,
         buffers: Any,
         part: int = 0,
-        engine_hashes: Sequence[int] | None = None,
+        engine_hashes: Sequence[int | None] | None = None,
         deadline_s: float = 1.0,
     ) -> list[Outcome]:
         """Stores blocks from the caller's buffers."""
