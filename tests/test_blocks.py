@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from keepwarm.testing import blocks
 
-SEED = int(os.environ.get("KEEPWARM_SEED", "20261201"))
+SEED = int(os.environ.get("KEEPWARM_TEST_SEED", "20261201"))
 
 
 def test_content_depends_on_key_part_and_position() -> None:
@@ -36,7 +36,7 @@ def test_unaligned_destinations_get_the_same_bytes() -> None:
 
 
 def test_every_wrong_byte_is_counted_and_the_first_one_named() -> None:
-    print(f"KEEPWARM_SEED={SEED}")
+    print(f"KEEPWARM_TEST_SEED={SEED}")
     rng = random.Random(SEED)
     for _ in range(50):
         length = rng.randrange(1, 600_000)

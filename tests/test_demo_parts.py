@@ -18,7 +18,7 @@ from keepwarm.demo.run import Ideal, Record, Served
 from keepwarm.testing.traces import Request
 from rich.console import Console
 
-SEED = int(os.environ.get("KEEPWARM_SEED", "20261201"))
+SEED = int(os.environ.get("KEEPWARM_TEST_SEED", "20261201"))
 OK = Outcome(Status.OK, None)
 PENDING = Outcome(Status.PENDING, None)
 
@@ -57,7 +57,7 @@ def test_a_get_that_fails_in_the_middle() -> None:
 
 
 def test_random_requests_add_up() -> None:
-    print(f"KEEPWARM_SEED={SEED}")
+    print(f"KEEPWARM_TEST_SEED={SEED}")
     rng = random.Random(SEED)
     total = Ledger()
     known = [OK] * 8 + [PENDING] + [missed(Reason(reason)) for reason in FROM_A_NODE]

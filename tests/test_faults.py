@@ -28,7 +28,7 @@ from keepwarm.testing import (
     namespace,
 )
 
-SEED = int(os.environ.get("KEEPWARM_SEED", "20261201"))
+SEED = int(os.environ.get("KEEPWARM_TEST_SEED", "20261201"))
 DEADLINE_S = 0.25
 LATE_P99_S = 0.05
 LATE_MAX_S = 1.0
@@ -192,7 +192,7 @@ def nothing_left(memory: keepwarm.Memory) -> bool:
 def test_any_fault_on_the_way(
     fault: Callable[[FaultProxy, random.Random], None], node: NodeProcess, proxy: FaultProxy
 ) -> None:
-    print(f"KEEPWARM_SEED={SEED}, load {os.getloadavg()[0]:.2f}")
+    print(f"KEEPWARM_TEST_SEED={SEED}, load {os.getloadavg()[0]:.2f}")
     rng = random.Random(f"{SEED} {fault.__name__}")
     own, nodes = descriptors(), node.descriptors()
     memory = keepwarm.connect(proxy.address)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -20,6 +21,11 @@ class ProcessError(RuntimeError):
     """A process did not do what it must: which one, and what it said."""
 
 
+def _environment() -> dict[str, str]:
+    """Ours without settings of nodes: a test's node has those that the test gives it."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("KEEPWARM_")}
+
+
 class NodeProcess:
     """`keepwarm serve` as a child; started again after a kill, at the same address."""
 
@@ -31,6 +37,8 @@ class NodeProcess:
             *("--capacity", str(arena_bytes)),
             *("--address", self.address),
             *("--policy", policy),
+            *("--admin", "off"),
+            *("--state-dir", "off"),
         ]
         self._child: subprocess.Popen[bytes] | None = None
 
@@ -50,7 +58,7 @@ class NodeProcess:
         with self._log.open("ab") as log:
             made = time.monotonic()
             self._child = subprocess.Popen(
-                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=_environment()
             )
         return made
 
