@@ -1,10 +1,35 @@
-//! The Python module `keepwarm._core`: thin bindings over the store and the wire.
+//! The Python module `keepwarm._core`: thin bindings over the store and the wire. Nothing is decided
+//! here: arguments are checked, the GIL is released, outcomes become codes.
 
 use pyo3::prelude::*;
 
-/// Keepwarm's native core.
-#[pymodule]
-mod _core {
+mod buffers;
+mod codes;
+mod errors;
+mod events;
+mod identity;
+mod memory;
+mod server;
+mod space;
+mod store;
+
+/// Keepwarm's native core. Private: use what `keepwarm` exports.
+#[pymodule(name = "_core")]
+mod core_module {
+    #[pymodule_export]
+    use super::codes::outcome_codes;
+    #[pymodule_export]
+    use super::events::Subscription;
+    #[pymodule_export]
+    use super::identity::{Namespace, namespace_fields};
+    #[pymodule_export]
+    use super::memory::Memory;
+    #[pymodule_export]
+    use super::server::Server;
+    #[pymodule_export]
+    use super::space::{Found, Space};
+    #[pymodule_export]
+    use super::store::{Store, policy_names};
     use super::{Bound, PyModule, PyModuleMethods, PyResult};
 
     #[pymodule_init]

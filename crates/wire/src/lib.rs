@@ -1,1 +1,24 @@
-//! The wire.
+//! Keepwarm's wire: frames, server, client. Knows no Python.
+//!
+//! Bottom up: `codec` and `frames` are bytes, `messages` one file per command, `channel` a stream
+//! on which every wait ends, `server` what a node runs, `client` what an engine holds.
+
+pub mod channel;
+pub mod client;
+pub mod codec;
+pub mod deadline;
+mod figures;
+pub mod frame_io;
+pub mod frames;
+mod housekeeping;
+pub mod messages;
+mod raw;
+pub mod server;
+mod socket_path;
+
+pub use client::{
+    AttachRefused, ClientError, ClientStats, ConnectConfig, ConnectError, DataPath, EpochOutcome,
+    EventStream, GetItem, Health, HealthState, Memory, NodeStat, PutItem, Space,
+};
+pub use messages::StatValue;
+pub use server::{Server, ServerConfig, ServerError};

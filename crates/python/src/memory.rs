@@ -1,0 +1,134 @@
+//! Handles on a store: in this process, or of a node.
+
+use std::path::PathBuf;
+
+use keepwarm_store::types::Epoch;
+use keepwarm_wire::client::{ConnectConfig, ConnectError, HealthState, Memory as Inner};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::codes::{miss_names, shed_names};
+use crate::errors::{AttachError, ConfigError, NodeError, detached, fault};
+use crate::identity::Namespace;
+use crate::space::{Space, raised, seconds};
+use crate::store::{Store, figures};
+
+/// A handle on a store.
+#[pyclass(frozen, module = "keepwarm._core")]
+pub struct Memory {
+    inner: Inner,
+}
+
+#[pymethods]
+impl Memory {
+    /// A store in this process, without a server.
+    #[staticmethod]
+    fn embedded(store: &Store) -> PyResult<Memory> {
+        Ok(Memory { inner: Inner::embedded(store.inner()?) })
+    }
+
+    /// A node's store over its socket.
+    #[staticmethod]
+    fn connect(
+        py: Python<'_>,
+        path: PathBuf,
+        connections_max: usize,
+        deadline_s: f64,
+        name: String,
+    ) -> PyResult<Memory> {
+        let deadline = seconds(deadline_s, "deadline_s")?;
+        let config = ConnectConfig { path, connections_max, deadline, name };
+        let connected = detached(py, || Inner::connect(config)).map_err(fault)?;
+        connected.map(|inner| Memory { inner }).map_err(|error| {
+            let text = error.to_string();
+            match error {
+                ConnectError::Config { setting, .. } => ConfigError::new_err((text, setting)),
+                ConnectError::PathTooLong { .. } | ConnectError::NotASocket { .. } => {
+                    ConfigError::new_err((text, "address"))
+                }
+                _ => NodeError::new_err(text),
+            }
+        })
+    }
+
+    fn attach(
+        &self,
+        py: Python<'_>,
+        namespace: &Namespace,
+        epoch: u32,
+        deadline_s: f64,
+    ) -> PyResult<Space> {
+        let deadline = seconds(deadline_s, "deadline_s")?;
+        let (spec, check) = (namespace.spec.clone(), namespace.key_check_bytes());
+        let work = || self.inner.attach_within(spec, check, Epoch(epoch), deadline);
+        let attached = detached(py, work).map_err(fault)?;
+        attached.map(Space::new).map_err(|refused| AttachError::new_err(refused.to_string()))
+    }
+
+    fn stat<'py>(&self, py: Python<'py>, deadline_s: f64) -> PyResult<Bound<'py, PyDict>> {
+        let deadline = seconds(deadline_s, "deadline_s")?;
+        let stat = detached(py, || self.inner.stat(deadline)).map_err(fault)?.map_err(raised)?;
+        figures(py, &stat.0)
+    }
+
+    fn health<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let health = detached(py, || self.inner.health()).map_err(fault)?;
+        let out = PyDict::new(py);
+        let state = match health.state {
+            HealthState::Up => "up",
+            HealthState::Down => "down",
+            HealthState::Closed => "closed",
+        };
+        out.set_item("state", state)?;
+        out.set_item("transport", health.transport)?;
+        out.set_item("last_error", health.last_error)?;
+        out.set_item("incarnation", health.incarnation)?;
+        out.set_item("node", health.node.as_ref().map(|(name, _)| name))?;
+        out.set_item("node_pid", health.node.as_ref().map(|(_, pid)| pid))?;
+        Ok(out)
+    }
+
+    /// What this client has seen in this process.
+    fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let stats = detached(py, || self.inner.stats()).map_err(fault)?;
+        let out = PyDict::new(py);
+        let numbers = [
+            ("lookups", stats.lookups),
+            ("gets", stats.gets),
+            ("puts", stats.puts),
+            ("others", stats.others),
+            ("deadlines", stats.deadlines),
+            ("blocks_ok", stats.blocks_ok),
+            ("blocks_stored", stats.blocks_stored),
+            ("blocks_present", stats.blocks_present),
+            ("blocks_pending", stats.blocks_pending),
+            ("bytes_got", stats.bytes_got),
+            ("bytes_put", stats.bytes_put),
+            ("connections", stats.connections),
+            ("reconnects", stats.reconnects),
+            ("corrupt", stats.corrupt),
+            ("suspect_connections", stats.suspect_connections),
+        ];
+        for (name, number) in numbers {
+            out.set_item(name, number)?;
+        }
+        let (missed, shed) = (PyDict::new(py), PyDict::new(py));
+        for (code, name) in miss_names() {
+            missed.set_item(name, stats.blocks_missed[code])?;
+        }
+        for (code, name) in shed_names() {
+            shed.set_item(name, stats.blocks_shed[code])?;
+        }
+        out.set_item("blocks_missed", missed)?;
+        out.set_item("blocks_shed", shed)?;
+        out.set_item("transport", stats.data_path.transport)?;
+        out.set_item("copies_per_byte", stats.data_path.copies_per_byte)?;
+        out.set_item("system_calls_per_mib", stats.data_path.system_calls_per_mib)?;
+        out.set_item("checksum", stats.data_path.checksum)?;
+        Ok(out)
+    }
+
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        detached(py, || self.inner.close()).map_err(fault)
+    }
+}

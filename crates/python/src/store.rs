@@ -1,0 +1,155 @@
+//! The store of this process, and its figures.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use keepwarm_store::identity::TenantSecret;
+use keepwarm_store::{
+    PolicyKind, Store as Inner, StoreConfig, StoreError, SystemClock, TenantConfig,
+};
+use keepwarm_wire::messages::StatValue;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::errors::{ClosedError, ConfigError, NodeError, detached, fault, identity};
+use crate::space::seconds;
+
+/// A tenant: name, secret file, quota in bytes, time to live in seconds.
+type Tenant = (String, Option<PathBuf>, Option<u64>, Option<f64>);
+
+/// The store of this process.
+#[pyclass(frozen, module = "keepwarm._core")]
+pub struct Store {
+    /// Gone after `close`; locked only while the GIL is held and never across a wait.
+    inner: Mutex<Option<Arc<Inner>>>,
+}
+
+#[pymethods]
+impl Store {
+    #[new]
+    #[pyo3(signature = (
+        capacity_bytes, *, policy, max_blocks=None, tenants=None, ttl_s=None, state_dir=None,
+        populate=true, reads_watermark=None
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "one keyword per setting")]
+    fn new(
+        py: Python<'_>,
+        capacity_bytes: u64,
+        policy: &str,
+        max_blocks: Option<u32>,
+        tenants: Option<Vec<Tenant>>,
+        ttl_s: Option<f64>,
+        state_dir: Option<PathBuf>,
+        populate: bool,
+        reads_watermark: Option<u32>,
+    ) -> PyResult<Store> {
+        let mut config = StoreConfig::new(capacity_bytes);
+        config.policy = policy_named(policy)?;
+        config.max_blocks = max_blocks;
+        config.ttl = ttl_s.map(|time| time_to_live(time, "ttl_s")).transpose()?;
+        config.state_dir = state_dir;
+        config.populate = populate;
+        if let Some(reads) = reads_watermark {
+            config.limits.reads_watermark = reads;
+        }
+        for tenant in tenants.unwrap_or_default() {
+            config.tenants.push(tenant_config(tenant)?);
+        }
+        let opened = detached(py, || Inner::open(config, Arc::new(SystemClock))).map_err(fault)?;
+        let store = opened.map_err(refused)?;
+        Ok(Store { inner: Mutex::new(Some(store)) })
+    }
+
+    fn set_quota(&self, py: Python<'_>, tenant: &str, bytes: Option<u64>) -> PyResult<()> {
+        let store = self.inner()?;
+        detached(py, || store.set_quota(tenant, bytes)).map_err(fault)?.map_err(refused)
+    }
+
+    /// None, or the first thing that does not add up.
+    fn check(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        let store = self.inner()?;
+        detached(py, || store.check()).map_err(fault).map(Result::err)
+    }
+
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let taken = self.inner.lock().unwrap_or_else(PoisonError::into_inner).take();
+        detached(py, || drop(taken)).map_err(fault)
+    }
+}
+
+impl Store {
+    pub fn inner(&self) -> PyResult<Arc<Inner>> {
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.clone().ok_or_else(|| ClosedError::new_err("the store is closed: open it again"))
+    }
+}
+
+fn policy_named(name: &str) -> PyResult<PolicyKind> {
+    let all = [PolicyKind::Lru, PolicyKind::Fifo, PolicyKind::S3Fifo];
+    all.into_iter().find(|policy| policy.name() == name).ok_or_else(|| {
+        let names = all.map(PolicyKind::name).join(", ");
+        ConfigError::new_err((format!("policy is {name:?}: give one of {names}"), "policy"))
+    })
+}
+
+/// Names of the policies, the default first.
+#[pyfunction]
+pub fn policy_names() -> Vec<&'static str> {
+    let mut all = [PolicyKind::Lru, PolicyKind::Fifo, PolicyKind::S3Fifo];
+    all.sort_by_key(|policy| *policy != PolicyKind::default());
+    all.map(PolicyKind::name).to_vec()
+}
+
+fn time_to_live(time: f64, name: &str) -> PyResult<Duration> {
+    match Duration::try_from_secs_f64(time) {
+        Ok(time) if !time.is_zero() => Ok(time),
+        _ => {
+            let text = format!("{name} is {time}: give seconds above 0, or nothing for no end");
+            Err(ConfigError::new_err((text, name.to_owned())))
+        }
+    }
+}
+
+fn tenant_config((name, secret, quota_bytes, ttl_s): Tenant) -> PyResult<TenantConfig> {
+    let secret = match secret {
+        Some(path) => TenantSecret::from_file(&path).map_err(identity)?,
+        None => TenantSecret::public_default(),
+    };
+    let ttl = ttl_s.map(|time| time_to_live(time, "ttl_s")).transpose()?;
+    Ok(TenantConfig { name, secret, quota_bytes, ttl })
+}
+
+fn refused(error: StoreError) -> PyErr {
+    let text = error.to_string();
+    match error {
+        StoreError::Config { setting, .. } => ConfigError::new_err((text, setting)),
+        StoreError::Arena(_) => ConfigError::new_err((text, "capacity")),
+        StoreError::Epochs { .. } => ConfigError::new_err((text, "state_dir")),
+        _ => NodeError::new_err(text),
+    }
+}
+
+/// Figures that came over the wire, under their dotted names.
+pub fn figures<'py>(
+    py: Python<'py>,
+    figures: &[(String, StatValue)],
+) -> PyResult<Bound<'py, PyDict>> {
+    let out = PyDict::new(py);
+    for (name, value) in figures {
+        match value {
+            StatValue::Number(number) => out.set_item(name, number)?,
+            StatValue::Ratio(ratio) => out.set_item(name, ratio)?,
+            StatValue::Text(text) => out.set_item(name, text)?,
+        }
+    }
+    Ok(out)
+}
+
+/// Seconds that a server may take for something.
+pub fn server_time(value: f64, name: &str) -> PyResult<Duration> {
+    seconds(value, name).map_err(|_| {
+        let text = format!("{name} is {value}: give seconds from 0 to 86400");
+        ConfigError::new_err((text, name.to_owned()))
+    })
+}

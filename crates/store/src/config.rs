@@ -1,0 +1,127 @@
+//! What a store is opened with. Every limit is known at start.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::identity::{DEFAULT_TENANT, TenantSecret};
+
+/// Which block leaves first when room is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Hash)]
+pub enum PolicyKind {
+    /// Least recently used first.
+    #[default]
+    Lru,
+    /// Oldest first.
+    Fifo,
+    /// Two queues with a small probation share.
+    S3Fifo,
+}
+
+impl PolicyKind {
+    /// The name in configuration and metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            PolicyKind::Lru => "lru",
+            PolicyKind::Fifo => "fifo",
+            PolicyKind::S3Fifo => "s3fifo",
+        }
+    }
+}
+
+/// One principal's share of the store.
+#[derive(Clone, Debug)]
+pub struct TenantConfig {
+    /// Its name, as in the namespaces' field `tenant`.
+    pub name: String,
+    /// What its block keys are hashed with.
+    pub secret: TenantSecret,
+    /// Bytes of the arena that it may hold; none: all of it.
+    pub quota_bytes: Option<u64>,
+    /// How long its blocks live after they were stored; none: the store's default.
+    pub ttl: Option<Duration>,
+}
+
+impl TenantConfig {
+    /// The tenant of everyone who did not ask for another.
+    pub fn public_default() -> TenantConfig {
+        let (name, secret) = (DEFAULT_TENANT.to_string(), TenantSecret::public_default());
+        TenantConfig { name, secret, quota_bytes: None, ttl: None }
+    }
+}
+
+/// Bounds on everything that could grow.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Namespaces known at once, 1 to 4,096. Too low: attach is refused once all are in use.
+    pub namespaces_max: u16,
+    /// Events kept for subscribers. Too low: a slow subscriber starts over with a snapshot.
+    pub event_ring: u32,
+    /// Longest part, bytes.
+    pub part_bytes_max: u32,
+    /// Blocks that may be incomplete at once. Beyond it puts are shed as busy.
+    pub filling_max: u32,
+    /// Leases at once. Beyond it lookups answer unleased.
+    pub leases_max: u32,
+    /// Blocks held by all leases together, each counted once for each lease.
+    pub lease_slots_max: u32,
+    /// Arena bytes granted to writers that have not committed. Beyond it puts are shed.
+    pub writing_bytes_max: u64,
+    /// Reads in flight beyond which puts are shed, because loads come first.
+    pub reads_watermark: u32,
+    /// Keys remembered after they left, to tell evicted from absent; none: as many as blocks.
+    pub ghosts: Option<u32>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            namespaces_max: 256,
+            event_ring: 65_536,
+            part_bytes_max: 64 << 20,
+            filling_max: 8_192,
+            leases_max: 65_536,
+            lease_slots_max: 1 << 21,
+            writing_bytes_max: u64::MAX,
+            reads_watermark: 8_192,
+            ghosts: None,
+        }
+    }
+}
+
+/// What a store is opened with.
+#[derive(Clone, Debug)]
+pub struct StoreConfig {
+    /// Bytes of the arena, rounded down to whole granules.
+    pub capacity_bytes: u64,
+    /// Entries of the index; none: capacity / 64 KiB, at least 1,024. Reaching it evicts as bytes
+    /// do. Too low: memory stays unused; too high: index tables waste 48 B (and parts 40 B) each.
+    pub max_blocks: Option<u32>,
+    /// Which block leaves first.
+    pub policy: PolicyKind,
+    /// Who may store here; `default` is always there.
+    pub tenants: Vec<TenantConfig>,
+    /// How long blocks live after they were stored; none: until evicted.
+    pub ttl: Option<Duration>,
+    /// Where epochs are kept across restarts; none: in memory only.
+    pub state_dir: Option<PathBuf>,
+    /// Whether to touch all of the arena at start, so that no put pays for page faults.
+    pub populate: bool,
+    /// Bounds.
+    pub limits: Limits,
+}
+
+impl StoreConfig {
+    /// A store of this many bytes with defaults for all else.
+    pub fn new(capacity_bytes: u64) -> StoreConfig {
+        StoreConfig {
+            capacity_bytes,
+            max_blocks: None,
+            policy: PolicyKind::default(),
+            tenants: Vec::new(),
+            ttl: None,
+            state_dir: None,
+            populate: true,
+            limits: Limits::default(),
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! One block's place in the index: 32 B that every call reads, 8 B that some do, and the states
+//! that a place goes through.
+
+use crate::types::BlockKey;
+
+/// Number of a place in the index.
+pub(crate) type Slot = u32;
+
+/// No slot.
+pub(crate) const NONE: Slot = u32::MAX;
+
+/// What lookups read and policies write. Aligned, so that it never straddles a cache line.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(32))]
+pub(crate) struct Entry {
+    pub key: BlockKey,
+    /// Neighbour towards the list's front (policy).
+    pub prev: Slot,
+    /// Neighbour towards the list's back (policy); number of the filling while incomplete; next
+    /// free slot while free.
+    pub next: Slot,
+    /// Version of the namespace at which the block was stored; hidden once they differ.
+    pub version: u32,
+    pub ns: u16,
+    /// Reads in flight.
+    pub reads: u16,
+}
+
+/// What leases, time and policies write.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct Meta {
+    /// Tick at which the block's time ends; 0: never.
+    pub expiry: u32,
+    /// Leases that hold the block.
+    pub leases: u16,
+    state: State,
+    /// The policy's own bits.
+    pub policy: u8,
+}
+
+const _: () = assert!(size_of::<Entry>() == 32 && size_of::<Meta>() == 8);
+
+/// What a slot is. Moves only along the named transitions:
+///
+/// ```text
+///        begin            complete            condemn            free
+///  Free ───────► Filling ──────────► Ready ───────────► Condemned ───► Free
+///                   └──────────────────┴────────── free ──────────────►
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum State {
+    /// On the free list.
+    Free,
+    /// In the table; parts are missing; in no policy.
+    Filling,
+    /// In the table and in its tenant's policy; readable unless hidden by version or time.
+    Ready,
+    /// In neither; waits for its last pin.
+    Condemned,
+}
+
+impl Entry {
+    pub const FREE: Entry =
+        Entry { key: BlockKey([0; 16]), prev: NONE, next: NONE, version: 0, ns: 0, reads: 0 };
+}
+
+impl Meta {
+    pub const FREE: Meta = Meta { expiry: 0, leases: 0, state: State::Free, policy: 0 };
+
+    #[inline]
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    pub fn begin(&mut self) {
+        assert_eq!(self.state, State::Free);
+        *self = Meta { state: State::Filling, ..Meta::FREE };
+    }
+
+    pub fn complete(&mut self) {
+        assert_eq!(self.state, State::Filling);
+        self.state = State::Ready;
+    }
+
+    pub fn condemn(&mut self) {
+        assert_eq!(self.state, State::Ready);
+        self.state = State::Condemned;
+    }
+
+    pub fn free(&mut self) {
+        assert_ne!(self.state, State::Free);
+        assert_eq!(self.leases, 0, "a leased block is never freed");
+        *self = Meta::FREE;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_life_follows_the_named_transitions() {
+        let mut meta = Meta::FREE;
+        meta.begin();
+        meta.complete();
+        assert_eq!(meta.state(), State::Ready);
+        meta.condemn();
+        meta.free();
+        assert_eq!(meta.state(), State::Free);
+    }
+
+    #[test]
+    #[should_panic(expected = "assertion")]
+    fn a_free_slot_does_not_complete() {
+        let mut meta = Meta::FREE;
+        meta.complete();
+    }
+
+    #[test]
+    #[should_panic(expected = "leased")]
+    fn a_leased_block_is_not_freed() {
+        let mut meta = Meta::FREE;
+        meta.begin();
+        meta.leases = 1;
+        meta.free();
+    }
+}

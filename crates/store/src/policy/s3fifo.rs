@@ -1,0 +1,103 @@
+//! S3-FIFO: a small queue on probation before a main queue with second chances.
+
+use super::list::List;
+use super::{Links, Policy};
+
+/// Whether the slot is in the main queue.
+const MAIN: u8 = 0b100;
+/// Uses since it was last looked at, at most 3.
+const USES: u8 = 0b011;
+/// Blocks in the main queue are kept when the small one holds less than one part in this many.
+const SMALL_SHARE: u32 = 10;
+/// Uses on probation that earn a place in the main queue.
+const EARNS_MAIN: u8 = 2;
+
+/// New blocks enter a small queue (a tenth); those used twice there, and those that come back soon
+/// after they left, go on to the main queue, where a used block gets another round for each use. A
+/// touch writes two bits and moves nothing.
+///
+/// Not suitable where a block is used again only after more new blocks than a tenth of the memory
+/// (long conversations between many others): it leaves on probation, before its second use, and a
+/// node whose prompts all grow slowly does better with recency. Runs do not leave tail first.
+#[derive(Debug, Default)]
+pub struct S3Fifo {
+    small: List,
+    main: List,
+}
+
+impl S3Fifo {
+    fn list_of(&mut self, bits: u8) -> &mut List {
+        if bits & MAIN != 0 { &mut self.main } else { &mut self.small }
+    }
+
+    fn move_to_main<L: Links>(&mut self, links: &mut L, slot: u32, uses: u8) {
+        let bits = links.bits(slot);
+        self.list_of(bits).unlink(links, slot);
+        links.set_bits(slot, MAIN | uses);
+        self.main.push_front(links, slot);
+    }
+}
+
+impl Policy for S3Fifo {
+    fn insert<L: Links>(&mut self, links: &mut L, slot: u32, returning: bool) {
+        let bits = if returning { MAIN } else { 0 };
+        links.set_bits(slot, bits);
+        self.list_of(bits).push_front(links, slot);
+    }
+
+    #[inline]
+    fn touch<L: Links>(&mut self, links: &mut L, slot: u32) {
+        let bits = links.bits(slot);
+        if bits & USES < USES {
+            links.set_bits(slot, bits + 1);
+        }
+    }
+
+    fn remove<L: Links>(&mut self, links: &mut L, slot: u32) {
+        self.list_of(links.bits(slot)).unlink(links, slot);
+    }
+
+    fn evict<L: Links>(
+        &mut self,
+        links: &mut L,
+        looks: u32,
+        mut may_leave: impl FnMut(&L, u32) -> bool,
+    ) -> Option<u32> {
+        // Patient at first: used blocks get another round. Then uses no longer count, so that a
+        // queue of much used blocks cannot eat all looks; the refused gather at main's front.
+        let patient = (looks / 2).min(self.len().saturating_mul(4));
+        let mut refused = 0;
+        for look in 0..looks {
+            let (count, is_patient) = (self.len(), look < patient);
+            if refused == count {
+                return None;
+            }
+            let small_is_large = self.small.len().saturating_mul(SMALL_SHARE) >= count;
+            let from_small =
+                !self.small.is_empty() && (small_is_large || self.main.len() == refused);
+            let slot = if from_small { self.small.back() } else { self.main.back() };
+            let uses = links.bits(slot) & USES;
+            if is_patient && from_small && uses >= EARNS_MAIN {
+                self.move_to_main(links, slot, 0);
+            } else if is_patient && !from_small && uses > 0 {
+                self.move_to_main(links, slot, uses - 1);
+            } else if may_leave(links, slot) {
+                self.remove(links, slot);
+                return Some(slot);
+            } else {
+                // Someone is about to read it, so it has earned the main queue.
+                refused += u32::from(!is_patient);
+                self.move_to_main(links, slot, uses);
+            }
+        }
+        None
+    }
+
+    fn len(&self) -> u32 {
+        self.small.len() + self.main.len()
+    }
+
+    fn visit<L: Links>(&self, links: &L, mut visitor: impl FnMut(u32)) -> bool {
+        self.main.visit(links, &mut visitor) && self.small.visit(links, visitor)
+    }
+}

@@ -1,0 +1,167 @@
+//! Everything that a metrics page needs, taken at one moment.
+
+use crate::types::{Epoch, MissReason, NamespaceId, ShedReason};
+
+/// Reasons are counted in arrays indexed by their wire codes.
+const CODES: usize = 16;
+
+/// Counts since the store opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Keys that a lookup found.
+    pub lookup_hits: u64,
+    /// First misses of lookups, by `MissReason` code.
+    pub lookup_misses: [u64; CODES],
+    /// Keys missing after a lookup's first miss; no reason was looked for.
+    pub lookup_after_miss: u64,
+    /// Parts pinned for reading.
+    pub reads: u64,
+    /// Bytes of those.
+    pub read_bytes: u64,
+    /// Reads refused, by `MissReason` code.
+    pub read_misses: [u64; CODES],
+    /// Parts stored.
+    pub stored: u64,
+    /// Bytes of those.
+    pub stored_bytes: u64,
+    /// Blocks that became visible.
+    pub blocks_stored: u64,
+    /// Puts of what was here.
+    pub present: u64,
+    /// Puts of what another was writing.
+    pub pending: u64,
+    /// Puts not stored, by `ShedReason` code.
+    pub shed: [u64; CODES],
+    /// Grants dropped without a commit.
+    pub aborted: u64,
+    /// Blocks that made room for others.
+    pub evicted: u64,
+    /// Blocks that made room for others of their own tenant, because of its quota.
+    pub evicted_for_quota: u64,
+    /// Blocks whose time to live had ended.
+    pub expired: u64,
+    /// Blocks of older epochs taken back.
+    pub outdated: u64,
+    /// Blocks dropped by key or with their namespace.
+    pub dropped: u64,
+    /// Blocks found to be corrupt.
+    pub corrupt: u64,
+    /// Reports of bad bytes that were good here.
+    pub reports_intact: u64,
+    /// Parts moved within the arena to join free space.
+    pub relocated: u64,
+    /// Incomplete blocks taken back.
+    pub incomplete: u64,
+    /// Leases granted.
+    pub leases: u64,
+    /// Lookups that wanted a lease and got none because of a cap.
+    pub leases_refused: u64,
+    /// Leases that ended by the clock.
+    pub leases_expired: u64,
+    /// Epochs adopted.
+    pub epochs: u64,
+}
+
+impl Counters {
+    /// Count of one reason for lookup misses.
+    pub fn lookup_missed(&self, reason: MissReason) -> u64 {
+        self.lookup_misses[reason as usize]
+    }
+
+    /// Count of one reason for refused reads.
+    pub fn read_missed(&self, reason: MissReason) -> u64 {
+        self.read_misses[reason as usize]
+    }
+
+    /// Count of one reason for puts not stored.
+    pub fn shed_for(&self, reason: ShedReason) -> u64 {
+        self.shed[reason as usize]
+    }
+}
+
+/// One tenant, at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TenantStats {
+    /// Its name.
+    pub name: String,
+    /// Arena bytes held, whole granules, writers' included.
+    pub bytes: u64,
+    /// What it may hold at most.
+    pub quota_bytes: Option<u64>,
+    /// Complete blocks.
+    pub blocks: u64,
+    /// Bytes of its blocks under leases.
+    pub leased_bytes: u64,
+    /// Its share of the counts.
+    pub counters: Counters,
+}
+
+/// One namespace, at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamespaceStats {
+    /// The node's number for it.
+    pub id: NamespaceId,
+    /// Hash of its encoding.
+    pub fingerprint: [u8; 32],
+    /// Its tenant.
+    pub tenant: String,
+    /// Its model, for people.
+    pub model: String,
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// Sessions that attached it.
+    pub sessions: u32,
+    /// Visible blocks (those whose time to live has ended count until they are found).
+    pub blocks: u64,
+    /// Blocks hidden by an epoch or a drop whose space is not yet taken back.
+    pub hidden_blocks: u64,
+    /// Incomplete blocks.
+    pub filling_blocks: u64,
+    /// Arena bytes held, whole granules.
+    pub bytes: u64,
+}
+
+/// The whole store, at one moment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stats {
+    /// Random number of this opening.
+    pub incarnation: u64,
+    /// Name of the policy.
+    pub policy: &'static str,
+    /// Bytes of the arena.
+    pub capacity_bytes: u64,
+    /// Arena bytes in use, whole granules.
+    pub used_bytes: u64,
+    /// Arena bytes granted to writers that have not committed.
+    pub writing_bytes: u64,
+    /// Bytes of blocks under leases, each counted once.
+    pub leased_bytes: u64,
+    /// Most that leases may hold.
+    pub leased_bytes_max: u64,
+    /// Entries that the index can hold.
+    pub blocks_max: u64,
+    /// Entries in use: visible, hidden, incomplete.
+    pub blocks: u64,
+    /// Bytes of index tables allocated at start, parts and ghosts apart.
+    pub index_bytes: u64,
+    /// Those for one entry.
+    pub index_bytes_per_entry: f64,
+    /// Bytes of part records allocated at start.
+    pub part_bytes: u64,
+    /// Bytes of the ghost list, allocated at start.
+    pub ghost_bytes: u64,
+    /// Leases now.
+    pub leases: u64,
+    /// Reads in flight now.
+    pub reads_in_flight: u64,
+    /// Whether epochs survive a restart.
+    pub epochs_durable: bool,
+    /// Sequence number of the next event.
+    pub events_next: u64,
+    /// Sum over tenants.
+    pub counters: Counters,
+    /// By tenant.
+    pub tenants: Vec<TenantStats>,
+    /// By namespace.
+    pub namespaces: Vec<NamespaceStats>,
+}

@@ -1,0 +1,264 @@
+//! A two-way stream of bytes on which no wait is without an end.
+//!
+//! The one implementation that serves is [`Socket`]: non-blocking calls, with a `poll` up to the
+//! deadline when there is nothing to do. The calling thread moves the bytes itself, at most
+//! [`STEP_BYTES`] at a time, so that once a call has returned nothing of ours can still write its
+//! buffers.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
+
+use crate::deadline::Deadline;
+
+/// Most bytes that one system call moves; the deadline is looked at in between.
+pub const STEP_BYTES: usize = 1 << 20;
+
+/// Bytes asked for of each socket's kernel buffers; the system may give less.
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// A two-way stream of bytes.
+pub trait Channel {
+    /// Receives at least one byte into `to`, in order. 0: the peer has ended the stream.
+    ///
+    /// # Errors
+    /// `TimedOut` at the deadline; what the system says.
+    fn receive(&mut self, to: &mut [IoSliceMut<'_>], until: Deadline) -> io::Result<usize>;
+
+    /// Sends at least one byte of `from`, in order.
+    ///
+    /// # Errors
+    /// `TimedOut` at the deadline; what the system says.
+    fn send(&mut self, from: &[IoSlice<'_>], until: Deadline) -> io::Result<usize>;
+
+    /// Whether the peer is still there, as far as can be told without waiting.
+    fn peer_is_there(&self) -> bool;
+}
+
+/// How long a transfer may take: up to a moment, or as long as each mebibyte moves in time.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    until: Deadline,
+    renewed_by: Option<Duration>,
+    moved: usize,
+}
+
+impl Patience {
+    /// Up to this moment.
+    pub fn until(until: Deadline) -> Patience {
+        Patience { until, renewed_by: None, moved: 0 }
+    }
+
+    /// As long as each [`STEP_BYTES`] move within `stall`.
+    pub fn stall(stall: Duration) -> Patience {
+        Patience { until: Deadline::after(stall), renewed_by: Some(stall), moved: 0 }
+    }
+
+    fn moved(&mut self, bytes: usize) {
+        self.moved += bytes;
+        if let Some(stall) = self.renewed_by
+            && self.moved >= STEP_BYTES
+        {
+            self.moved = 0;
+            self.until = Deadline::after(stall);
+        }
+    }
+}
+
+/// Sends all of `from`.
+///
+/// # Errors
+/// As [`Channel::send`].
+pub fn send_all(
+    channel: &mut impl Channel,
+    mut from: &mut [IoSlice<'_>],
+    patience: &mut Patience,
+) -> io::Result<()> {
+    IoSlice::advance_slices(&mut from, 0);
+    while !from.is_empty() {
+        let sent = channel.send(from, patience.until)?;
+        patience.moved(sent);
+        IoSlice::advance_slices(&mut from, sent);
+    }
+    Ok(())
+}
+
+/// Receives until `to` is full.
+///
+/// # Errors
+/// As [`Channel::receive`]; `UnexpectedEof` if the peer ends the stream before.
+pub fn receive_all(
+    channel: &mut impl Channel,
+    mut to: &mut [u8],
+    patience: &mut Patience,
+) -> io::Result<()> {
+    while !to.is_empty() {
+        let received = receive_some(channel, &mut [IoSliceMut::new(to)], patience)?;
+        to = &mut to[received..];
+    }
+    Ok(())
+}
+
+/// Receives some bytes; the end of the stream is an error.
+///
+/// # Errors
+/// As [`receive_all`].
+pub fn receive_some(
+    channel: &mut impl Channel,
+    to: &mut [IoSliceMut<'_>],
+    patience: &mut Patience,
+) -> io::Result<usize> {
+    let received = channel.receive(to, patience.until)?;
+    if received == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    patience.moved(received);
+    Ok(received)
+}
+
+/// A connected stream socket in non-blocking mode.
+#[derive(Debug)]
+pub struct Socket {
+    fd: Arc<OwnedFd>,
+    system_calls: u64,
+}
+
+impl Socket {
+    /// Takes over a connected socket.
+    ///
+    /// # Errors
+    /// It cannot be made non-blocking.
+    pub fn new(fd: OwnedFd) -> io::Result<Socket> {
+        rustix::io::ioctl_fionbio(&fd, true)?;
+        // A wish: without it transfers are cut into smaller steps.
+        let _ = rustix::net::sockopt::set_socket_send_buffer_size(&fd, BUFFER_BYTES);
+        let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&fd, BUFFER_BYTES);
+        Ok(Socket { fd: Arc::new(fd), system_calls: 0 })
+    }
+
+    /// The descriptor, for another thread to shut down.
+    pub fn shared(&self) -> Arc<OwnedFd> {
+        self.fd.clone()
+    }
+
+    /// System calls made since this was last asked.
+    pub fn take_system_calls(&mut self) -> u64 {
+        std::mem::take(&mut self.system_calls)
+    }
+
+    /// Waits until the socket is ready for one of `events`.
+    fn wait(&mut self, events: PollFlags, until: Deadline) -> io::Result<()> {
+        self.system_calls += 1;
+        match wait_for(&self.fd, events, until)? {
+            true => Ok(()),
+            false => Err(io::ErrorKind::TimedOut.into()),
+        }
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Waits until `fd` is ready for one of `events` or has failed. False: not before the deadline.
+pub(crate) fn wait_for(fd: impl AsFd, events: PollFlags, until: Deadline) -> io::Result<bool> {
+    loop {
+        let left = until.left().unwrap_or_default();
+        let timeout = Timespec {
+            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: left.subsec_nanos().into(),
+        };
+        match poll(&mut [PollFd::new(&fd, events)], Some(&timeout)) {
+            Ok(0) if until.passed() => return Ok(false),
+            Ok(0) | Err(Errno::INTR) => {}
+            Ok(_) => return Ok(true),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+impl Channel for Socket {
+    fn receive(&mut self, to: &mut [IoSliceMut<'_>], until: Deadline) -> io::Result<usize> {
+        loop {
+            // Also before the first attempt: a peer that always has one more byte must not keep a
+            // call beyond its deadline.
+            if until.passed() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            self.system_calls += 1;
+            let received = match &mut *to {
+                [one] => {
+                    let step = one.len().min(STEP_BYTES);
+                    rustix::net::recv(&self.fd, &mut one[..step], RecvFlags::empty())
+                        .map(|(received, _)| received)
+                }
+                many => rustix::io::readv(&self.fd, within_step_mut(many)),
+            };
+            match received {
+                Err(Errno::AGAIN) => self.wait(PollFlags::IN, until)?,
+                Err(Errno::INTR) => {}
+                other => return Ok(other?),
+            }
+        }
+    }
+
+    fn send(&mut self, from: &[IoSlice<'_>], until: Deadline) -> io::Result<usize> {
+        loop {
+            if until.passed() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            self.system_calls += 1;
+            let sent = send_step(&self.fd, within_step(from));
+            match sent {
+                Err(Errno::AGAIN) => self.wait(PollFlags::OUT, until)?,
+                Err(Errno::INTR) => {}
+                other => return Ok(other?),
+            }
+        }
+    }
+
+    fn peer_is_there(&self) -> bool {
+        let events = PollFlags::IN | PollFlags::RDHUP;
+        let mut fds = [PollFd::new(&self.fd, events)];
+        // Readable outside of a call means that the peer has closed, or talks out of turn.
+        matches!(poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(0))
+    }
+}
+
+/// `NOSIGNAL`: a peer that went away is an error here, never a signal to the process.
+fn send_step(fd: &OwnedFd, from: &[IoSlice<'_>]) -> Result<usize, Errno> {
+    match from {
+        [one] => rustix::net::send(fd, &one[..one.len().min(STEP_BYTES)], SendFlags::NOSIGNAL),
+        many => {
+            let mut control = rustix::net::SendAncillaryBuffer::default();
+            rustix::net::sendmsg(fd, many, &mut control, SendFlags::NOSIGNAL)
+        }
+    }
+}
+
+/// The longest head of `slices` of at most [`STEP_BYTES`], or the first one.
+fn within_step<'a, 'b>(slices: &'a [IoSlice<'b>]) -> &'a [IoSlice<'b>] {
+    &slices[..count_within_step(slices.iter().map(|slice| slice.len()))]
+}
+
+fn within_step_mut<'a, 'b>(slices: &'a mut [IoSliceMut<'b>]) -> &'a mut [IoSliceMut<'b>] {
+    let count = count_within_step(slices.iter().map(|slice| slice.len()));
+    &mut slices[..count]
+}
+
+/// How many of these lengths fit a step and the system's limit on pieces; at least one.
+fn count_within_step(lengths: impl Iterator<Item = usize>) -> usize {
+    let mut bytes = 0usize;
+    let fitting = lengths.take(1024).take_while(|length| {
+        bytes = bytes.saturating_add(*length);
+        bytes <= STEP_BYTES
+    });
+    fitting.count().max(1)
+}

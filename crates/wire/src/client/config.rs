@@ -1,0 +1,33 @@
+//! How to reach a node.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What a call may take when its caller has no better idea.
+pub const DEADLINE: Duration = Duration::from_secs(1);
+
+/// How to reach a node over its socket.
+#[derive(Clone, Debug)]
+pub struct ConnectConfig {
+    /// The node's socket.
+    pub path: PathBuf,
+    /// Connections at once, 1 to 64. Too few: threads wait for each other's transfers; too many:
+    /// the node's limit on clients is reached sooner.
+    pub connections_max: usize,
+    /// What connecting at start may take; afterwards each call's own deadline holds.
+    pub deadline: Duration,
+    /// For the node's logs.
+    pub name: String,
+}
+
+impl ConnectConfig {
+    /// Defaults for all but the path.
+    pub fn new(path: impl Into<PathBuf>) -> ConnectConfig {
+        ConnectConfig {
+            path: path.into(),
+            connections_max: 8,
+            deadline: DEADLINE,
+            name: String::from("keepwarm"),
+        }
+    }
+}

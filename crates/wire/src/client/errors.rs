@@ -1,0 +1,98 @@
+//! What a client can fail at outside of a call's ordinary outcomes.
+
+use std::io;
+use std::path::PathBuf;
+
+use keepwarm_store::types::MissReason;
+
+use crate::frames::KEYS_MAX;
+
+/// A node that cannot be reached because of how it was named, or ever understood. A node that is
+/// merely not there is none of these: calls miss until it is.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// A setting that no client can have.
+    #[error("{setting} is {found}: give {want}")]
+    Config {
+        /// Name of the setting.
+        setting: &'static str,
+        /// Its value.
+        found: String,
+        /// What would do.
+        want: &'static str,
+    },
+    /// The system has no room for such a path.
+    #[error("socket path {path} has {bytes} bytes, at most {max} fit: choose a shorter one")]
+    PathTooLong {
+        /// The path.
+        path: PathBuf,
+        /// Its length.
+        bytes: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// Something else lives there.
+    #[error("{path} is not a socket: give the path of a node's socket")]
+    NotASocket {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The system, or the node, does not let this user in.
+    #[error("no access to the node at {path}: run as its user, {problem}")]
+    Denied {
+        /// The path.
+        path: PathBuf,
+        /// In the words of who refused.
+        problem: String,
+    },
+    /// The node shares no wire version with this client.
+    #[error("the node at {path} does not speak this client's wire version: {problem}")]
+    Version {
+        /// The path.
+        path: PathBuf,
+        /// In the node's words.
+        problem: String,
+    },
+    /// A thread or a random number could not be had.
+    #[error("cannot set up the client: {0}")]
+    System(#[from] io::Error),
+}
+
+/// The node is there and refuses the namespace.
+#[derive(Debug, thiserror::Error)]
+#[error("the node refuses the namespace: {problem}")]
+pub struct AttachRefused {
+    /// The difference, in the node's words.
+    pub problem: String,
+}
+
+/// A call that has no outcome.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ClientError {
+    /// More than a call may carry.
+    #[error("{found} keys in one call, at most {KEYS_MAX} are allowed: split it")]
+    TooManyKeys {
+        /// In the call.
+        found: usize,
+    },
+    /// A block of no bytes, or of more than 4 GiB.
+    #[error("item {index} has a buffer of {found} bytes: give 1 to 4294967295")]
+    Length {
+        /// Which item.
+        index: usize,
+        /// Its length.
+        found: usize,
+    },
+    /// A setting or argument that cannot be.
+    #[error("{0}")]
+    Misuse(&'static str),
+    /// After `close`.
+    #[error("the memory is closed: connect again")]
+    Closed,
+    /// The node did not do it; why, in the words of a miss.
+    #[error("not done: {0:?}")]
+    NotDone(MissReason),
+    /// The node tried and failed, or may not.
+    #[error("the node did not do it: {0}")]
+    Refused(String),
+}

@@ -1,0 +1,22 @@
+//! The client: [`Memory`] is a way to a store, [`Space`] one namespace in it.
+//!
+//! `space.rs` holds what every transport shares; `transport.rs` is the seam; `inproc.rs` and
+//! `unix/` are behind it. Only this folder may import them.
+
+mod config;
+mod errors;
+mod events;
+mod gone;
+mod inproc;
+mod memory;
+mod space;
+mod stats;
+mod transport;
+mod unix;
+
+pub use config::{ConnectConfig, DEADLINE};
+pub use errors::{AttachRefused, ClientError, ConnectError};
+pub use events::EventStream;
+pub use memory::{Health, HealthState, Memory, NodeStat};
+pub use space::{EpochOutcome, GetItem, PutItem, Space};
+pub use stats::{ClientStats, DataPath};

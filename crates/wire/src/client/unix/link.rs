@@ -1,0 +1,299 @@
+//! One connection to a node, after its greeting.
+
+use std::collections::HashMap;
+use std::io;
+use std::time::{Duration, Instant};
+
+use keepwarm_store::types::{Epoch, NamespaceId};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use crate::channel::{Patience, Socket, wait_for};
+use crate::client::ConnectConfig;
+use crate::client::transport::SpaceCore;
+use crate::codec::{Body, Malformed, decode};
+use crate::deadline::Deadline;
+use crate::frame_io::{Broken, expect, flush, receive_body, receive_header};
+use crate::frames::{
+    FrameHead, Header, Opcode, VERSION, VERSION_OLDEST, Violation, append_frame, flags,
+};
+use crate::messages::{
+    AttachReply, AttachRequest, Greeting, GreetingReply, Refusal, RefusalCode, Token,
+};
+
+/// How long a refused namespace is not asked for again on one connection.
+const REFUSED_FOR: Duration = Duration::from_secs(2);
+/// Pause before connecting again to a node whose queue of connections is full.
+const QUEUE_PAUSE: Duration = Duration::from_millis(5);
+
+/// Why a call on a connection did not come to its end.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Cut {
+    /// Its time is over.
+    #[error("no answer within the deadline")]
+    Deadline,
+    /// The node is known to be down; nothing was tried.
+    #[error("the node is down")]
+    Down,
+    /// Nobody listens.
+    #[error("cannot connect: {0}")]
+    Unreachable(io::Error),
+    /// The stream ended or failed.
+    #[error("the connection broke: {0}")]
+    Stream(io::Error),
+    /// The node broke the protocol.
+    #[error(transparent)]
+    Violation(#[from] Violation),
+    /// The node ended the connection, and said why.
+    #[error("the node turned the connection away: {}", .0.text)]
+    TurnedAway(Refusal),
+    /// The node refused this request; the connection goes on.
+    #[error("{}", .0.text)]
+    Refused(Refusal),
+}
+
+impl From<io::Error> for Cut {
+    fn from(error: io::Error) -> Cut {
+        match error.kind() {
+            io::ErrorKind::TimedOut => Cut::Deadline,
+            _ => Cut::Stream(error),
+        }
+    }
+}
+
+impl From<Broken> for Cut {
+    fn from(broken: Broken) -> Cut {
+        match broken {
+            Broken::Stream(error) => error.into(),
+            Broken::Violation(violation) => Cut::Violation(violation),
+        }
+    }
+}
+
+impl From<Malformed> for Cut {
+    fn from(malformed: Malformed) -> Cut {
+        Cut::Violation(malformed.into())
+    }
+}
+
+impl Refusal {
+    /// Whether the node will not have this namespace: the blocks miss for it.
+    pub(super) fn is_identity(&self) -> bool {
+        matches!(self.code, RefusalCode::Identity | RefusalCode::Namespace | RefusalCode::Limit)
+    }
+}
+
+/// Who answered.
+#[derive(Clone, Debug)]
+pub(super) struct Peer {
+    pub(super) incarnation: u64,
+    pub(super) pid: u32,
+    pub(super) name: String,
+}
+
+/// One connection.
+pub(super) struct Link {
+    pub(super) socket: Socket,
+    pub(super) version: u16,
+    pub(super) peer: Peer,
+    /// Whether anything arrived during the call under way.
+    pub(super) heard: bool,
+    /// Whether it delivered bytes that the node holds otherwise.
+    pub(super) suspect: bool,
+    /// Blocks of the call under way that did not match.
+    pub(super) corrupt: u64,
+    pub(super) correlation: u64,
+    pub(super) body: Vec<u8>,
+    pub(super) out: Vec<u8>,
+    attached: HashMap<u64, Attached>,
+}
+
+/// What the node said to a space on this connection.
+enum Attached {
+    As(NamespaceId),
+    Refused(Refusal, Instant),
+}
+
+impl Link {
+    /// Connects and greets.
+    pub(super) fn open(config: &ConnectConfig, token: Token, until: Deadline) -> Result<Link, Cut> {
+        let socket = connect(config, until)?;
+        let peer = Peer { incarnation: 0, pid: 0, name: String::new() };
+        let mut link = Link {
+            socket,
+            version: VERSION,
+            peer,
+            heard: false,
+            suspect: false,
+            corrupt: 0,
+            correlation: 0,
+            body: Vec::new(),
+            out: Vec::new(),
+            attached: HashMap::new(),
+        };
+        let greeting = Greeting {
+            version_oldest: VERSION_OLDEST,
+            version: VERSION,
+            token,
+            pid: std::process::id(),
+            name: config.name.clone(),
+        };
+        link.send(Opcode::Hello, |out| greeting.write(out), until)?;
+        let header = receive_header(&mut link.socket, None, &mut Patience::until(until))?;
+        let reply: GreetingReply = link.receive_reply(&header, Opcode::Hello, until)?;
+        if !(VERSION_OLDEST..=VERSION).contains(&reply.version) {
+            let violation = Violation::Version { found: reply.version, agreed: VERSION };
+            return Err(Cut::Violation(violation));
+        }
+        link.version = reply.version;
+        let GreetingReply { incarnation, pid, node: name, .. } = reply;
+        link.peer = Peer { incarnation, pid, name };
+        Ok(link)
+    }
+
+    /// One request, one reply.
+    pub(super) fn ask<B: Body>(
+        &mut self,
+        opcode: Opcode,
+        body: impl FnOnce(&mut Vec<u8>),
+        until: Deadline,
+    ) -> Result<B, Cut> {
+        self.send(opcode, body, until)?;
+        let header = self.receive_header(until)?;
+        self.receive_reply(&header, opcode, until)
+    }
+
+    /// The space's number on this connection; asks for it the first time.
+    pub(super) fn namespace(
+        &mut self,
+        space: &SpaceCore,
+        until: Deadline,
+    ) -> Result<NamespaceId, Cut> {
+        match self.attached.get(&space.id) {
+            Some(Attached::As(namespace)) => return Ok(*namespace),
+            Some(Attached::Refused(refusal, at)) if at.elapsed() < REFUSED_FOR => {
+                return Err(Cut::Refused(refusal.clone()));
+            }
+            _ => {}
+        }
+        let request = AttachRequest {
+            encoding: space.spec.encoding().to_vec(),
+            key_check: space.key_check,
+            epoch: Epoch(space.epoch.load(std::sync::atomic::Ordering::Acquire)),
+        };
+        match self.ask::<AttachReply>(Opcode::Attach, |out| request.write(out), until) {
+            Ok(AttachReply { namespace, epoch, nearest }) => {
+                space.accepted(epoch, (!nearest.is_empty()).then_some(nearest));
+                self.attached.insert(space.id, Attached::As(namespace));
+                Ok(namespace)
+            }
+            Err(Cut::Refused(refusal)) => {
+                space.refused(&refusal.text);
+                let attached = Attached::Refused(refusal.clone(), Instant::now());
+                self.attached.insert(space.id, attached);
+                Err(Cut::Refused(refusal))
+            }
+            Err(cut) => Err(cut),
+        }
+    }
+
+    /// Starts a request under a new correlation id.
+    pub(super) fn send(
+        &mut self,
+        opcode: Opcode,
+        body: impl FnOnce(&mut Vec<u8>),
+        until: Deadline,
+    ) -> Result<(), Cut> {
+        self.correlation += 1;
+        let head = self.head(opcode, 0, 0);
+        self.out.clear();
+        append_frame(&mut self.out, head, body);
+        Ok(flush(&mut self.socket, &mut self.out, &mut Patience::until(until))?)
+    }
+
+    /// Head of a frame of the request under way.
+    pub(super) fn head(&self, opcode: Opcode, flags: u8, payload_bytes: u64) -> FrameHead {
+        let (version, correlation) = (self.version, self.correlation);
+        FrameHead { version, code: opcode as u8, flags, correlation, payload_bytes }
+    }
+
+    pub(super) fn receive_header(&mut self, until: Deadline) -> Result<Header, Cut> {
+        let mut patience = Patience::until(until);
+        let header = receive_header(&mut self.socket, Some(self.version), &mut patience)?;
+        self.heard = true;
+        Ok(header)
+    }
+
+    /// The one reply to a request, whose header has arrived.
+    pub(super) fn receive_reply<B: Body>(
+        &mut self,
+        header: &Header,
+        opcode: Opcode,
+        until: Deadline,
+    ) -> Result<B, Cut> {
+        self.receive_part(header, opcode, flags::REPLY, until)
+    }
+
+    /// A frame of the reply whose header has arrived, with exactly these flags.
+    pub(super) fn receive_part<B: Body>(
+        &mut self,
+        header: &Header,
+        opcode: Opcode,
+        flags: u8,
+        until: Deadline,
+    ) -> Result<B, Cut> {
+        if header.payload_bytes != 0 {
+            let (bytes, allowed) = (header.payload_bytes, 0);
+            return Err(Violation::Payload { bytes, allowed }.into());
+        }
+        let mut patience = Patience::until(until);
+        receive_body(&mut self.socket, header, &mut self.body, &mut patience)?;
+        if header.flags == flags::REPLY | flags::REFUSED {
+            return Err(self.refused(header, opcode)?);
+        }
+        expect(header, opcode, flags)?;
+        self.belongs(header)?;
+        Ok(decode(self.version, &self.body)?)
+    }
+
+    pub(super) fn belongs(&self, header: &Header) -> Result<(), Violation> {
+        match header.correlation == self.correlation {
+            true => Ok(()),
+            false => Err(Violation::Unexpected("the answer to another request")),
+        }
+    }
+
+    /// A refusal of this request, or the end of the connection.
+    fn refused(&self, header: &Header, opcode: Opcode) -> Result<Cut, Malformed> {
+        use RefusalCode::{Failed, Identity, Limit, Namespace, Opcode as Unknown};
+        let refusal: Refusal = decode(self.version, &self.body)?;
+        let of_request = header.correlation == self.correlation && header.code == opcode as u8;
+        let goes_on = matches!(refusal.code, Failed | Identity | Limit | Namespace | Unknown);
+        match of_request && goes_on && opcode != Opcode::Hello {
+            true => Ok(Cut::Refused(refusal)),
+            false => Ok(Cut::TurnedAway(refusal)),
+        }
+    }
+}
+
+/// A connected socket.
+fn connect(config: &ConnectConfig, until: Deadline) -> Result<Socket, Cut> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let address = SocketAddrUnix::new(&config.path)
+        .map_err(|error| Cut::Unreachable(io::Error::from(error)))?;
+    let fd = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+        .map_err(|error| Cut::Stream(error.into()))?;
+    loop {
+        match rustix::net::connect(&fd, &address) {
+            Ok(()) => return Ok(Socket::new(fd)?),
+            Err(Errno::INTR) => {}
+            // The node's queue is full; nothing tells when it no longer is.
+            Err(Errno::AGAIN) => {
+                let Some(left) = until.left() else { return Err(Cut::Deadline) };
+                let pause = Deadline::after(left.min(QUEUE_PAUSE));
+                wait_for(&fd, rustix::event::PollFlags::empty(), pause)?;
+            }
+            Err(error) => return Err(Cut::Unreachable(error.into())),
+        }
+    }
+}

@@ -1,0 +1,417 @@
+//! A node on this machine, over its Unix socket.
+//!
+//! `link.rs` is one connection, `pool.rs` the few there may be, `breaker.rs` decides whether calls
+//! are tried and asks for a lost node in the background; `reads.rs`, `writes.rs` and `follow.rs`
+//! move more than a frame.
+
+mod breaker;
+mod first;
+mod follow;
+mod link;
+mod pool;
+mod reads;
+mod writes;
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use keepwarm_store::types::{
+    BlockKey, Clock, Epoch, Generation, GetOutcome, LeaseId, MissReason, PutOutcome,
+};
+use keepwarm_store::{Lookup, Reported, SystemClock};
+
+use self::breaker::Breaker;
+use self::link::{Cut, Link, Peer};
+use self::pool::{Place, Pool};
+use super::stats::{Counts, add};
+use super::transport::{LookupAsk, SpaceCore, Transport, Unserved};
+use super::{
+    ConnectConfig, ConnectError, EpochOutcome, EventStream, GetItem, Health, HealthState, NodeStat,
+    PutItem,
+};
+use crate::channel::Channel;
+use crate::codec::Body;
+use crate::deadline::Deadline;
+use crate::frames::{Opcode, Violation};
+use crate::messages::{
+    DropReply, DropRequest, EpochReply, EpochRequest, LookupReply, LookupRequest, PingReply,
+    PingRequest, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, ReportReply,
+    ReportRequest, Since, StatReply, StatRequest, Token, TouchReply, TouchRequest,
+};
+
+/// Share of a lease's time that is relied on.
+const LEASE_USED_PERCENT: u64 = 80;
+
+/// The way to one node from one process.
+pub(super) struct Unix {
+    node: Arc<Node>,
+    pid: u32,
+}
+
+/// What calls and the asking thread share.
+struct Node {
+    config: ConnectConfig,
+    token: Token,
+    pool: Pool,
+    breaker: Breaker,
+    counts: Arc<Counts>,
+    /// The node's incarnation; 0 before the first greeting.
+    incarnation: AtomicU64,
+    peer: Mutex<Option<Peer>>,
+}
+
+impl Unix {
+    /// Connects nothing yet.
+    pub(super) fn new(config: &ConnectConfig) -> Result<Unix, ConnectError> {
+        let mut token = [0; 16];
+        rustix::rand::getrandom(&mut token, rustix::rand::GetRandomFlags::empty())
+            .map_err(io::Error::from)?;
+        let node = Node {
+            config: config.clone(),
+            token: Token(token),
+            pool: Pool::new(config.connections_max),
+            breaker: Breaker::default(),
+            counts: Arc::default(),
+            incarnation: AtomicU64::new(0),
+            peer: Mutex::new(None),
+        };
+        Ok(Unix { node: Arc::new(node), pid: std::process::id() })
+    }
+
+    fn call<B: Body>(
+        &self,
+        opcode: Opcode,
+        body: impl FnOnce(&mut Vec<u8>),
+        until: Deadline,
+    ) -> Result<B, Unserved> {
+        Ok(self.node.with_link(until, |link| link.ask(opcode, body, until))?)
+    }
+
+    fn call_in<Q: Body, B: Body>(
+        &self,
+        space: &SpaceCore,
+        opcode: Opcode,
+        request: impl FnOnce(keepwarm_store::types::NamespaceId) -> Q,
+        until: Deadline,
+    ) -> Result<B, Unserved> {
+        Ok(self.node.with_link(until, |link| {
+            let namespace = link.namespace(space, until)?;
+            let request = request(namespace);
+            link.ask(opcode, |out| request.write(out), until)
+        })?)
+    }
+
+    fn incarnation(&self) -> u64 {
+        self.node.incarnation.load(Ordering::Acquire)
+    }
+}
+
+impl Node {
+    /// Runs `work` on a connection. One on which it was cut is never used again.
+    fn with_link<T>(
+        self: &Arc<Self>,
+        until: Deadline,
+        work: impl FnOnce(&mut Link) -> Result<T, Cut>,
+    ) -> Result<T, Cut> {
+        let mut place = self.place(until)?;
+        let link = place.link();
+        (link.heard, link.corrupt) = (false, 0);
+        let result = work(link);
+        let (heard, suspect) = (link.heard, link.suspect);
+        add(&self.counts.corrupt, link.corrupt);
+        add(&self.counts.system_calls, link.socket.take_system_calls());
+        match &result {
+            Ok(_) | Err(Cut::Refused(_)) => {
+                self.breaker.worked();
+                match suspect {
+                    true => add(&self.counts.suspect_connections, 1),
+                    false => place.give_back(),
+                }
+            }
+            // It was answering: not its fault that the time was too short.
+            Err(Cut::Deadline) if heard => {}
+            Err(cut) => self.failed(cut),
+        }
+        result
+    }
+
+    /// A connection that works as far as can be told.
+    fn place(self: &Arc<Self>, until: Deadline) -> Result<Place<'_>, Cut> {
+        if !self.breaker.lets_pass() {
+            self.breaker.watch(self);
+            return Err(Cut::Down);
+        }
+        loop {
+            let mut place = self.pool.take(until)?;
+            match place.idle() {
+                Some(link) if link.socket.peer_is_there() => return Ok(place),
+                // Closed by the node meanwhile. Its place goes to the next one.
+                Some(_) => continue,
+                None => {}
+            }
+            match self.open(until) {
+                Ok(link) => {
+                    place.fill(link);
+                    return Ok(place);
+                }
+                Err(cut) => {
+                    self.failed(&cut);
+                    return Err(cut);
+                }
+            }
+        }
+    }
+
+    /// A new connection. A node that was restarted makes the older ones void.
+    fn open(&self, until: Deadline) -> Result<Link, Cut> {
+        let link = Link::open(&self.config, self.token, until)?;
+        add(&self.counts.connections, 1);
+        let before = self.incarnation.swap(link.peer.incarnation, Ordering::AcqRel);
+        if before != link.peer.incarnation {
+            self.pool.clear();
+            if let Ok(mut peer) = self.peer.lock() {
+                *peer = Some(link.peer.clone());
+            }
+            if before != 0 {
+                add(&self.counts.reconnects, 1);
+            }
+        }
+        Ok(link)
+    }
+
+    /// Counts a failure; enough of them, or a refused connection, and calls are no longer tried.
+    fn failed(self: &Arc<Self>, cut: &Cut) {
+        let at_once = matches!(cut, Cut::Unreachable(_));
+        if self.breaker.failed(cut.to_string(), at_once) {
+            self.pool.clear();
+            self.breaker.watch(self);
+        }
+    }
+
+    /// One attempt of the asking thread.
+    fn try_again(&self, until: Deadline) -> Result<(), Cut> {
+        let mut link = self.open(until)?;
+        let PingReply { .. } = link.ask(Opcode::Ping, |out| PingRequest.write(out), until)?;
+        add(&self.counts.reconnects, 1);
+        self.pool.offer(link);
+        Ok(())
+    }
+}
+
+impl Transport for Unix {
+    fn name(&self) -> &'static str {
+        "unix"
+    }
+
+    fn counts(&self) -> Arc<Counts> {
+        self.node.counts.clone()
+    }
+
+    fn health(&self) -> Health {
+        let (up, last_error) = self.node.breaker.state();
+        let peer = self.node.peer.lock().ok().and_then(|peer| peer.clone());
+        Health {
+            state: if up { HealthState::Up } else { HealthState::Down },
+            last_error,
+            transport: self.name(),
+            incarnation: peer.as_ref().map(|peer| peer.incarnation),
+            node: peer.map(|peer| (peer.name, peer.pid)),
+        }
+    }
+
+    fn attach(&self, space: &SpaceCore, until: Deadline) -> Result<(), Unserved> {
+        match self.node.with_link(until, |link| link.namespace(space, until)) {
+            Ok(_) => Ok(()),
+            Err(Cut::Refused(refusal)) => Err(Unserved::Refused(refusal.text)),
+            Err(cut) => Err(cut.into()),
+        }
+    }
+
+    fn detach(&self, _: &SpaceCore) {}
+
+    fn lookup(
+        &self,
+        space: &SpaceCore,
+        ask: &LookupAsk<'_>,
+        until: Deadline,
+    ) -> Result<Lookup, Unserved> {
+        let lease_ms = ask.lease.map_or(0, milliseconds);
+        let mut before = SystemClock.now();
+        let LookupReply(mut found) = self.node.with_link(until, |link| {
+            let head = LookupRequest {
+                namespace: link.namespace(space, until)?,
+                epoch: Epoch(space.epoch.load(Ordering::Acquire)),
+                first_position: ask.first_position,
+                lease_ms,
+                keys: Vec::new(),
+            };
+            before = SystemClock.now();
+            let body = |out: &mut Vec<u8>| LookupRequest::write_parts(out, &head, ask.keys);
+            let reply: LookupReply = link.ask(Opcode::Lookup, body, until)?;
+            match reply.0.hits.len() == ask.keys.len() {
+                true => Ok(reply),
+                false => Err(Violation::Unexpected("another number of hits than keys").into()),
+            }
+        })?;
+        let passed = milliseconds(SystemClock.now().since(before));
+        let used = u64::from(found.lease_ms) * LEASE_USED_PERCENT / 100;
+        found.lease_ms = u32::try_from(used).unwrap_or(u32::MAX).saturating_sub(passed);
+        Ok(found)
+    }
+
+    unsafe fn get_into(
+        &self,
+        space: &SpaceCore,
+        items: &[GetItem],
+        outcomes: &mut [Option<GetOutcome>],
+        until: Deadline,
+    ) -> Result<(), Unserved> {
+        if items.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: the caller's promise about `items`.
+        let work = |link: &mut Link| unsafe { link.get(space, items, outcomes, until) };
+        Ok(self.node.with_link(until, work)?)
+    }
+
+    unsafe fn put_from(
+        &self,
+        space: &SpaceCore,
+        items: &[PutItem],
+        outcomes: &mut [Option<PutOutcome>],
+        until: Deadline,
+    ) -> Result<(), Unserved> {
+        if items.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: the caller's promise about `items`.
+        let work = |link: &mut Link| unsafe { link.put(space, items, outcomes, until) };
+        Ok(self.node.with_link(until, work)?)
+    }
+
+    fn touch(
+        &self,
+        space: &SpaceCore,
+        keys: &[BlockKey],
+        until: Deadline,
+    ) -> Result<u32, Unserved> {
+        let epoch = Epoch(space.epoch.load(Ordering::Acquire));
+        let keys = keys.to_vec();
+        let request = |namespace| TouchRequest { namespace, epoch, keys };
+        let TouchReply(here) = self.call_in(space, Opcode::Touch, request, until)?;
+        Ok(here)
+    }
+
+    fn renew(&self, lease: LeaseId, hold: Duration, until: Deadline) -> Result<bool, Unserved> {
+        let (incarnation, lease_ms) = (self.incarnation(), milliseconds(hold));
+        let request = RenewRequest { incarnation, lease, lease_ms };
+        let RenewReply(held) = self.call(Opcode::Renew, |out| request.write(out), until)?;
+        Ok(held)
+    }
+
+    fn release(&self, lease: LeaseId, until: Deadline) -> Result<(), Unserved> {
+        let request = ReleaseRequest { incarnation: self.incarnation(), lease };
+        let ReleaseReply = self.call(Opcode::Release, |out| request.write(out), until)?;
+        Ok(())
+    }
+
+    fn report(
+        &self,
+        space: &SpaceCore,
+        key: BlockKey,
+        part: u8,
+        generation: Generation,
+        until: Deadline,
+    ) -> Result<Reported, Unserved> {
+        let request = |namespace| ReportRequest { namespace, key, part, generation };
+        let ReportReply(found) = self.call_in(space, Opcode::Report, request, until)?;
+        Ok(found)
+    }
+
+    fn drop_blocks(
+        &self,
+        space: &SpaceCore,
+        keys: Option<&[BlockKey]>,
+        until: Deadline,
+    ) -> Result<u64, Unserved> {
+        let keys = keys.map(<[_]>::to_vec);
+        let request = |namespace| DropRequest { namespace, keys };
+        let DropReply(dropped) = self.call_in(space, Opcode::Drop, request, until)?;
+        Ok(dropped)
+    }
+
+    fn bump_epoch(
+        &self,
+        space: &SpaceCore,
+        epoch: Epoch,
+        until: Deadline,
+    ) -> Result<EpochOutcome, Unserved> {
+        // A tenth is kept for the answer's way.
+        let wait = until.left().unwrap_or_default() * 9 / 10;
+        let wait_ms = milliseconds(wait);
+        let request = |namespace| EpochRequest { namespace, epoch, wait_ms };
+        let reply: EpochReply = self.call_in(space, Opcode::Epoch, request, until)?;
+        match reply.quiet {
+            true => Ok(EpochOutcome::Acknowledged),
+            false => Ok(EpochOutcome::StillLeased),
+        }
+    }
+
+    fn stat(&self, until: Deadline) -> Result<NodeStat, Unserved> {
+        let StatReply(figures) = self.call(Opcode::Stat, |out| StatRequest.write(out), until)?;
+        Ok(NodeStat(figures))
+    }
+
+    fn subscribe(
+        &self,
+        space: &SpaceCore,
+        since: Option<Since>,
+        until: Deadline,
+    ) -> Result<Box<dyn EventStream>, Unserved> {
+        if !self.node.breaker.lets_pass() {
+            self.node.breaker.watch(&self.node);
+            return Err(Cut::Down.into());
+        }
+        let mut link = self.node.open(until).inspect_err(|cut| self.node.failed(cut))?;
+        let namespace = link.namespace(space, until)?;
+        Ok(Box::new(follow::Follow::start(link, namespace, since, until)?))
+    }
+
+    fn close(&self) {
+        self.node.breaker.stop();
+        self.node.pool.close();
+    }
+}
+
+impl Drop for Unix {
+    fn drop(&mut self) {
+        // In a forked child the locks belong to the parent's threads, and the sockets are only
+        // closed, never shut down.
+        if self.pid == std::process::id() {
+            self.close();
+        }
+    }
+}
+
+impl From<Cut> for Unserved {
+    fn from(cut: Cut) -> Unserved {
+        match cut {
+            Cut::Deadline => Unserved::Missed(MissReason::Deadline),
+            Cut::Refused(refusal) if refusal.is_identity() => {
+                Unserved::Missed(MissReason::Identity)
+            }
+            Cut::Refused(refusal) => Unserved::Refused(refusal.text),
+            Cut::Down
+            | Cut::Unreachable(_)
+            | Cut::Stream(_)
+            | Cut::Violation(_)
+            | Cut::TurnedAway(_) => Unserved::Missed(MissReason::StoreDown),
+        }
+    }
+}
+
+fn milliseconds(time: Duration) -> u32 {
+    u32::try_from(time.as_millis()).unwrap_or(u32::MAX)
+}

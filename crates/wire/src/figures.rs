@@ -1,0 +1,141 @@
+//! A node's figures under their names: dotted, units last. A figure that a reader does not know it
+//! leaves out, so names are added without a new wire version, and never reused.
+
+use std::time::Duration;
+
+use keepwarm_store::types::{Clock, Instant};
+use keepwarm_store::{Counters, Stats, SystemClock};
+
+use crate::messages::{StatValue, miss_from_code, shed_from_code};
+
+/// Names and values, in order.
+pub(crate) type Figures = Vec<(String, StatValue)>;
+
+/// This long from now on the store's clock.
+pub(crate) fn clock_after(wait: Duration) -> Instant {
+    SystemClock.now().after(wait)
+}
+
+/// The store's figures.
+pub(crate) fn of_store(stats: &Stats) -> Figures {
+    let mut figures = Figures::new();
+    let mut number = |name: &str, value: u64| {
+        figures.push((format!("store.{name}"), StatValue::Number(value)));
+    };
+    number("incarnation", stats.incarnation);
+    number("capacity_bytes", stats.capacity_bytes);
+    number("used_bytes", stats.used_bytes);
+    number("writing_bytes", stats.writing_bytes);
+    number("leased_bytes", stats.leased_bytes);
+    number("leased_bytes_max", stats.leased_bytes_max);
+    number("blocks", stats.blocks);
+    number("blocks_max", stats.blocks_max);
+    number("index_bytes", stats.index_bytes);
+    number("part_bytes", stats.part_bytes);
+    number("ghost_bytes", stats.ghost_bytes);
+    number("leases", stats.leases);
+    number("reads_in_flight", stats.reads_in_flight);
+    number("epochs_durable", stats.epochs_durable.into());
+    number("events_next", stats.events_next);
+    figures.push(("store.policy".into(), StatValue::Text(stats.policy.into())));
+    let per_entry = StatValue::Ratio(stats.index_bytes_per_entry);
+    figures.push(("store.index_bytes_per_entry".into(), per_entry));
+    of_counters(&mut figures, "store", &stats.counters);
+    for tenant in &stats.tenants {
+        let prefix = format!("tenant.{}", tenant.name);
+        let mut number = |name: &str, value: u64| {
+            figures.push((format!("{prefix}.{name}"), StatValue::Number(value)));
+        };
+        number("bytes", tenant.bytes);
+        number("blocks", tenant.blocks);
+        number("leased_bytes", tenant.leased_bytes);
+        if let Some(quota_bytes) = tenant.quota_bytes {
+            number("quota_bytes", quota_bytes);
+        }
+        of_counters(&mut figures, &prefix, &tenant.counters);
+    }
+    of_namespaces(&mut figures, stats);
+    figures
+}
+
+fn of_namespaces(figures: &mut Figures, stats: &Stats) {
+    for namespace in &stats.namespaces {
+        let hash: String = namespace.fingerprint.iter().map(|b| format!("{b:02x}")).collect();
+        let prefix = format!("namespace.{}", namespace.id.0);
+        let mut push = |name: &str, value| figures.push((format!("{prefix}.{name}"), value));
+        push("fingerprint", StatValue::Text(hash));
+        push("tenant", StatValue::Text(namespace.tenant.clone()));
+        push("model", StatValue::Text(namespace.model.clone()));
+        push("epoch", StatValue::Number(namespace.epoch.0.into()));
+        push("sessions", StatValue::Number(namespace.sessions.into()));
+        push("blocks", StatValue::Number(namespace.blocks));
+        push("hidden_blocks", StatValue::Number(namespace.hidden_blocks));
+        push("filling_blocks", StatValue::Number(namespace.filling_blocks));
+        push("bytes", StatValue::Number(namespace.bytes));
+    }
+}
+
+fn of_counters(figures: &mut Figures, prefix: &str, counters: &Counters) {
+    let mut number = |name: String, value: u64| {
+        figures.push((format!("{prefix}.{name}"), StatValue::Number(value)));
+    };
+    for (name, value) in [
+        ("lookup_hits", counters.lookup_hits),
+        ("lookup_after_miss", counters.lookup_after_miss),
+        ("reads", counters.reads),
+        ("read_bytes", counters.read_bytes),
+        ("stored", counters.stored),
+        ("stored_bytes", counters.stored_bytes),
+        ("blocks_stored", counters.blocks_stored),
+        ("present", counters.present),
+        ("pending", counters.pending),
+        ("aborted", counters.aborted),
+        ("evicted", counters.evicted),
+        ("evicted_for_quota", counters.evicted_for_quota),
+        ("expired", counters.expired),
+        ("outdated", counters.outdated),
+        ("dropped", counters.dropped),
+        ("corrupt", counters.corrupt),
+        ("reports_intact", counters.reports_intact),
+        ("relocated", counters.relocated),
+        ("incomplete", counters.incomplete),
+        ("leases_granted", counters.leases),
+        ("leases_refused", counters.leases_refused),
+        ("leases_expired", counters.leases_expired),
+        ("epochs", counters.epochs),
+    ] {
+        number(name.to_owned(), value);
+    }
+    for code in 1..=u8::MAX {
+        if let Some(reason) = miss_from_code(code) {
+            let name = snake(&format!("{reason:?}"));
+            number(format!("lookup_misses.{name}"), counters.lookup_missed(reason));
+            number(format!("read_misses.{name}"), counters.read_missed(reason));
+        }
+        if let Some(reason) = shed_from_code(code) {
+            let name = snake(&format!("{reason:?}"));
+            number(format!("shed.{name}"), counters.shed_for(reason));
+        }
+    }
+}
+
+/// `StoreDown` as `store_down`.
+pub(crate) fn snake(name: &str) -> String {
+    let mut out = String::with_capacity(name.len() + 2);
+    for (at, letter) in name.chars().enumerate() {
+        if letter.is_ascii_uppercase() && at > 0 {
+            out.push('_');
+        }
+        out.push(letter.to_ascii_lowercase());
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn variant_names_become_metric_labels() {
+        assert_eq!(super::snake("StoreDown"), "store_down");
+        assert_eq!(super::snake("Absent"), "absent");
+    }
+}

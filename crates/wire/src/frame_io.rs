@@ -1,0 +1,105 @@
+//! Frames on a channel: what both ends share.
+
+use std::io::{self, IoSlice};
+
+use crate::channel::{Channel, Patience, receive_all, send_all};
+use crate::frames::{HEADER_BYTES, Header, Opcode, Violation};
+
+/// A body's buffer grows by as much as has arrived, at least this: a promise of megabytes costs
+/// nothing until they come.
+const GROWTH_BYTES: usize = 64 << 10;
+
+/// A buffer kept for the next frame is cut back to this.
+const KEPT_BYTES: usize = 256 << 10;
+
+/// Why a frame did not arrive.
+#[derive(Debug, thiserror::Error)]
+pub enum Broken {
+    /// The stream ended, stalled or failed.
+    #[error(transparent)]
+    Stream(#[from] io::Error),
+    /// The frame cannot be believed.
+    #[error(transparent)]
+    Violation(#[from] Violation),
+}
+
+impl From<crate::codec::Malformed> for Broken {
+    fn from(malformed: crate::codec::Malformed) -> Broken {
+        Broken::Violation(malformed.into())
+    }
+}
+
+/// Receives a header; `version` is the one agreed on, `None` within the handshake.
+///
+/// # Errors
+/// The stream breaks, or the header is a violation.
+pub fn receive_header(
+    channel: &mut impl Channel,
+    version: Option<u16>,
+    patience: &mut Patience,
+) -> Result<Header, Broken> {
+    let mut bytes = [0; HEADER_BYTES];
+    receive_all(channel, &mut bytes, patience)?;
+    parse_header(&bytes, version)
+}
+
+/// Reads a header that has arrived.
+///
+/// # Errors
+/// The header is a violation.
+pub fn parse_header(bytes: &[u8; HEADER_BYTES], version: Option<u16>) -> Result<Header, Broken> {
+    let header = Header::parse(bytes)?;
+    match version {
+        Some(agreed) if header.version != agreed => {
+            Err(Violation::Version { found: header.version, agreed }.into())
+        }
+        _ => Ok(header),
+    }
+}
+
+/// Receives the body of `header` into `body` and checks both.
+///
+/// # Errors
+/// The stream breaks, or header and body do not match their checksum.
+pub fn receive_body(
+    channel: &mut impl Channel,
+    header: &Header,
+    body: &mut Vec<u8>,
+    patience: &mut Patience,
+) -> Result<(), Broken> {
+    body.clear();
+    body.shrink_to(KEPT_BYTES);
+    let bytes = header.body_bytes as usize;
+    while body.len() < bytes {
+        let start = body.len();
+        body.resize(bytes.min(start + start.max(GROWTH_BYTES)), 0);
+        receive_all(channel, &mut body[start..], patience)?;
+    }
+    Ok(header.check(body)?)
+}
+
+/// Sends what `out` holds and empties it.
+///
+/// # Errors
+/// The stream breaks.
+pub fn flush(
+    channel: &mut impl Channel,
+    out: &mut Vec<u8>,
+    patience: &mut Patience,
+) -> io::Result<()> {
+    send_all(channel, &mut [IoSlice::new(out)], patience)?;
+    out.clear();
+    out.shrink_to(KEPT_BYTES);
+    Ok(())
+}
+
+/// Fails unless `header` is of this opcode, with exactly these flags.
+///
+/// # Errors
+/// It is not.
+pub fn expect(header: &Header, opcode: Opcode, flags: u8) -> Result<(), Violation> {
+    match header.code == opcode as u8 && header.flags == flags {
+        true => Ok(()),
+        false => Err(Violation::Unexpected("another opcode or other flags than now belong here")),
+    }
+}

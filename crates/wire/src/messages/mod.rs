@@ -1,0 +1,165 @@
+//! One file per command: what asks, what answers, byte by byte. Knows no sockets.
+//!
+//! A request that cannot be served as such is answered by a [`Refusal`]; what becomes of a single
+//! block is an outcome inside the reply, never a refusal.
+
+mod attach;
+mod blocks;
+mod epoch;
+mod events;
+mod get;
+mod hello;
+mod lease;
+mod lookup;
+mod put;
+mod stat;
+
+pub use attach::{AttachReply, AttachRequest};
+pub use blocks::{DropReply, DropRequest, ReportReply, ReportRequest, TouchReply, TouchRequest};
+pub use epoch::{EpochReply, EpochRequest};
+pub use events::{EventsReply, Since, SubscribeRequest};
+pub use get::{GetAsk, GetData, GetMisses, GetRequest, MISSES_MAX};
+pub use hello::{Greeting, GreetingReply, Token};
+pub use lease::{ReleaseReply, ReleaseRequest, RenewReply, RenewRequest};
+pub use lookup::{LookupReply, LookupRequest};
+pub use put::{Grant, PutAsk, PutDataHead, PutDone, PutGrants, PutRequest};
+pub use stat::{PingReply, PingRequest, StatReply, StatRequest, StatValue};
+
+use keepwarm_store::types::{GetOutcome, MissReason, PutOutcome, ShedReason, Tier};
+
+use crate::codec::{Body, Malformed, Reader, Write, clipped};
+
+/// Most bytes of any text on the wire.
+pub const TEXT_BYTES_MAX: usize = 4096;
+
+/// Why a request is not served. Wire codes: append, never renumber.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum RefusalCode {
+    /// No version in common.
+    Version = 1,
+    /// As many clients as the node takes are connected.
+    Clients = 2,
+    /// The frame or its body breaks the protocol; the connection ends.
+    Violation = 3,
+    /// An opcode this node does not know; the connection goes on.
+    Opcode = 4,
+    /// The namespace number was not attached on this connection.
+    Namespace = 5,
+    /// The namespace or its key check is refused; the text names the difference.
+    Identity = 6,
+    /// A limit of the node is reached.
+    Limit = 7,
+    /// The node is going down.
+    Draining = 8,
+    /// The peer's user may not use this node.
+    Peer = 9,
+    /// The node tried and failed; the text says at what.
+    Failed = 10,
+}
+
+impl RefusalCode {
+    fn from_code(code: u8) -> Option<RefusalCode> {
+        use RefusalCode::*;
+        const ALL: [RefusalCode; 10] = [
+            Version, Clients, Violation, Opcode, Namespace, Identity, Limit, Draining, Peer, Failed,
+        ];
+        ALL.get(usize::from(code).checked_sub(1)?).copied()
+    }
+}
+
+/// The body of a refused request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Why.
+    pub code: RefusalCode,
+    /// What happened, to which object, what to do.
+    pub text: String,
+}
+
+impl Body for Refusal {
+    const NAME: &'static str = "refusal";
+
+    fn write(&self, out: &mut Vec<u8>) {
+        out.put_u8(self.code as u8);
+        out.put_counted(clipped(&self.text, TEXT_BYTES_MAX).as_bytes());
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let code = RefusalCode::from_code(reader.u8()?);
+        let code = code.ok_or_else(|| reader.malformed("unknown refusal code"))?;
+        Ok(Refusal { code, text: reader.text(TEXT_BYTES_MAX)? })
+    }
+}
+
+/// The miss reason of a wire code.
+pub fn miss_from_code(code: u8) -> Option<MissReason> {
+    use MissReason::*;
+    const ALL: [MissReason; 11] = [
+        Absent, Evicted, Expired, Epoch, Quota, Pending, Corrupt, Throttled, Deadline, StoreDown,
+        Identity,
+    ];
+    ALL.get(usize::from(code).checked_sub(1)?).copied()
+}
+
+/// The shed reason of a wire code.
+pub fn shed_from_code(code: u8) -> Option<ShedReason> {
+    use ShedReason::*;
+    const ALL: [ShedReason; 11] = [
+        Leased, Quota, Watermark, TooLarge, Epoch, Corrupt, Busy, Deadline, StoreDown, Identity,
+        Invalid,
+    ];
+    ALL.get(usize::from(code).checked_sub(1)?).copied()
+}
+
+/// The tier of a wire code.
+pub fn tier_from_code(code: u8) -> Option<Tier> {
+    [Tier::Dram, Tier::Flash, Tier::Object].get(usize::from(code).checked_sub(1)?).copied()
+}
+
+/// A get's outcome in two bytes. `Ok` never travels so: its bytes do.
+fn write_get_outcome(out: &mut Vec<u8>, outcome: GetOutcome) {
+    let (kind, reason) = match outcome {
+        GetOutcome::Ok => (0, 0),
+        GetOutcome::Pending => (1, 0),
+        GetOutcome::Throttled => (2, 0),
+        GetOutcome::Miss(reason) => (3, reason as u8),
+    };
+    out.extend_from_slice(&[kind, reason]);
+}
+
+fn read_get_outcome(reader: &mut Reader<'_>) -> Result<GetOutcome, Malformed> {
+    match reader.array()? {
+        [1, 0] => Ok(GetOutcome::Pending),
+        [2, 0] => Ok(GetOutcome::Throttled),
+        [3, reason] => match miss_from_code(reason) {
+            Some(reason) => Ok(GetOutcome::Miss(reason)),
+            None => Err(reader.malformed("unknown miss reason")),
+        },
+        _ => Err(reader.malformed("unknown outcome of a get")),
+    }
+}
+
+/// A put's outcome in two bytes.
+fn write_put_outcome(out: &mut Vec<u8>, outcome: PutOutcome) {
+    let (kind, reason) = match outcome {
+        PutOutcome::Stored => (1, 0),
+        PutOutcome::Present => (2, 0),
+        PutOutcome::Pending => (3, 0),
+        PutOutcome::Shed(reason) => (4, reason as u8),
+    };
+    out.extend_from_slice(&[kind, reason]);
+}
+
+fn read_put_outcome(reader: &Reader<'_>, kind: u8, reason: u8) -> Result<PutOutcome, Malformed> {
+    match (kind, reason) {
+        (1, 0) => Ok(PutOutcome::Stored),
+        (2, 0) => Ok(PutOutcome::Present),
+        (3, 0) => Ok(PutOutcome::Pending),
+        (4, reason) => match shed_from_code(reason) {
+            Some(reason) => Ok(PutOutcome::Shed(reason)),
+            None => Err(reader.malformed("unknown shed reason")),
+        },
+        _ => Err(reader.malformed("unknown outcome of a put")),
+    }
+}

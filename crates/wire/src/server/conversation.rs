@@ -1,0 +1,424 @@
+//! One connection, from its greeting to its end. `reads.rs`, `writes.rs` and `follows.rs` hold the
+//! calls that move more than a frame.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use keepwarm_store::types::{LeaseId, NamespaceId};
+use keepwarm_store::{AttachError, Session, StoreError};
+
+use super::counts::{add, figures};
+use super::node::{Node, Phase};
+use crate::channel::{Channel, Patience};
+use crate::codec::{Body, Malformed, decode};
+use crate::deadline::Deadline;
+use crate::figures::clock_after;
+use crate::frame_io::{Broken, expect, flush, receive_body, receive_header};
+use crate::frames::{self, FrameHead, Header, Opcode, VERSION, Violation, append_frame, flags};
+use crate::messages::{
+    AttachReply, AttachRequest, DropReply, DropRequest, EpochReply, EpochRequest, Greeting,
+    GreetingReply, LookupReply, LookupRequest, PingReply, PingRequest, Refusal, RefusalCode,
+    ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, ReportReply, ReportRequest, StatReply,
+    StatRequest, TouchReply, TouchRequest,
+};
+
+/// How long a peer that broke the protocol has to hear so.
+const FAREWELL: Duration = Duration::from_millis(100);
+
+/// Longest that one epoch request may occupy its connection.
+const EPOCH_WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// How a connection ended.
+#[derive(Debug)]
+pub enum Ending {
+    /// The peer left, or the server is going down.
+    Closed,
+    /// Nothing was asked for too long.
+    Idle,
+    /// The peer stopped in the middle of something.
+    Stalled,
+    /// The stream failed.
+    Failed(io::Error),
+    /// The peer broke the protocol.
+    Violated(Violation),
+    /// The peer was refused.
+    Refused(RefusalCode),
+}
+
+impl From<io::Error> for Ending {
+    fn from(error: io::Error) -> Ending {
+        match error.kind() {
+            io::ErrorKind::TimedOut => Ending::Stalled,
+            io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::BrokenPipe => Ending::Closed,
+            _ => Ending::Failed(error),
+        }
+    }
+}
+
+impl From<Violation> for Ending {
+    fn from(violation: Violation) -> Ending {
+        Ending::Violated(violation)
+    }
+}
+
+impl From<Malformed> for Ending {
+    fn from(malformed: Malformed) -> Ending {
+        Ending::Violated(malformed.into())
+    }
+}
+
+impl From<Broken> for Ending {
+    fn from(broken: Broken) -> Ending {
+        match broken {
+            Broken::Stream(error) => error.into(),
+            Broken::Violation(violation) => violation.into(),
+        }
+    }
+}
+
+/// Serves one peer until its end. `busy` hears whether a call is under way.
+pub fn serve(node: &Node, channel: &mut impl Channel, busy: &dyn Fn(bool)) -> Ending {
+    let (session, version) = match greet(node, channel) {
+        Ok(greeted) => greeted,
+        Err(ending) => return count(node, ending),
+    };
+    let mut conversation = Conversation {
+        node,
+        channel,
+        session,
+        version,
+        attached: vec![],
+        correlation: 0,
+        out: vec![],
+    };
+    let mut body = Vec::new();
+    loop {
+        let ending = match conversation.next(&mut body, busy) {
+            Ok(()) if node.phase() == Phase::Serving => continue,
+            Ok(()) => Ending::Closed,
+            Err(ending) => ending,
+        };
+        if let Ending::Violated(violation) = &ending {
+            conversation.say_farewell(RefusalCode::Violation, violation.to_string());
+        }
+        return count(node, ending);
+    }
+}
+
+fn count(node: &Node, ending: Ending) -> Ending {
+    match &ending {
+        Ending::Idle => add(&node.counts.idle_closed, 1),
+        Ending::Stalled => add(&node.counts.stalled, 1),
+        Ending::Violated(_) => add(&node.counts.violations, 1),
+        Ending::Refused(RefusalCode::Version) => add(&node.counts.refused_versions, 1),
+        Ending::Closed | Ending::Failed(_) | Ending::Refused(_) => {}
+    }
+    ending
+}
+
+/// Frame of a refusal, for a peer that no conversation was begun with.
+pub(super) fn refusal(correlation: u64, code: RefusalCode, text: String) -> Vec<u8> {
+    let mut out = Vec::new();
+    let flags = flags::REPLY | flags::REFUSED;
+    let code_of_hello = Opcode::Hello as u8;
+    let head =
+        FrameHead { version: VERSION, code: code_of_hello, flags, correlation, payload_bytes: 0 };
+    append_frame(&mut out, head, |out| Refusal { code, text }.write(out));
+    out
+}
+
+/// The handshake, within its own time.
+fn greet(node: &Node, channel: &mut impl Channel) -> Result<(Arc<Session>, u16), Ending> {
+    let mut patience = Patience::until(Deadline::after(node.config.handshake));
+    let header = receive_header(channel, None, &mut patience)?;
+    expect(&header, Opcode::Hello, 0)?;
+    no_payload(&header)?;
+    let mut body = Vec::new();
+    receive_body(channel, &header, &mut body, &mut patience)?;
+    let greeting: Greeting = decode(VERSION, &body)?;
+    let Some(version) = frames::agree(greeting.version_oldest, greeting.version) else {
+        let text = format!(
+            "client {} speaks wire versions {} to {}, this node {} to {VERSION}: upgrade the older",
+            greeting.name,
+            greeting.version_oldest,
+            greeting.version,
+            frames::VERSION_OLDEST
+        );
+        let mut out = refusal(header.correlation, RefusalCode::Version, text);
+        flush(channel, &mut out, &mut patience)?;
+        return Err(Ending::Refused(RefusalCode::Version));
+    };
+    let reply = GreetingReply {
+        version,
+        incarnation: node.store.incarnation(),
+        pid: std::process::id(),
+        node: node.config.node.clone(),
+        transports: vec![String::from("unix")],
+        capabilities: vec![String::from("events")],
+    };
+    let head = FrameHead {
+        version,
+        code: Opcode::Hello as u8,
+        flags: flags::REPLY,
+        correlation: header.correlation,
+        payload_bytes: 0,
+    };
+    let mut out = Vec::new();
+    append_frame(&mut out, head, |out| reply.write(out));
+    flush(channel, &mut out, &mut patience)?;
+    node.counts.request(Opcode::Hello);
+    Ok((node.session(greeting.token), version))
+}
+
+fn no_payload(header: &Header) -> Result<(), Violation> {
+    match header.payload_bytes {
+        0 => Ok(()),
+        bytes => Err(Violation::Payload { bytes, allowed: 0 }),
+    }
+}
+
+/// A peer after its greeting.
+pub(super) struct Conversation<'a, C> {
+    pub(super) node: &'a Node,
+    pub(super) channel: &'a mut C,
+    pub(super) session: Arc<Session>,
+    pub(super) version: u16,
+    /// What it may follow.
+    pub(super) attached: Vec<NamespaceId>,
+    /// Of the request under way.
+    pub(super) correlation: u64,
+    /// Frames not yet sent.
+    pub(super) out: Vec<u8>,
+}
+
+impl<C: Channel> Conversation<'_, C> {
+    /// Waits for the next request and serves it.
+    fn next(&mut self, body: &mut Vec<u8>, busy: &dyn Fn(bool)) -> Result<(), Ending> {
+        let header = self.next_header(busy)?;
+        let Some(_room) = self.node.body(header.body_bytes) else {
+            let text = String::from("too many large requests at once: try again");
+            self.say_farewell(RefusalCode::Limit, text);
+            return Err(Ending::Refused(RefusalCode::Limit));
+        };
+        receive_body(self.channel, &header, body, &mut self.patience())?;
+        self.correlation = header.correlation;
+        let opcode = Opcode::from_code(header.code);
+        no_payload(&header)?;
+        if header.flags != 0 {
+            return Err(Violation::Unexpected("flags on a request").into());
+        }
+        let served = match opcode {
+            Some(opcode) => self.serve(opcode, body),
+            None => {
+                let text = format!("opcode {} is unknown to this node: upgrade it", header.code);
+                self.append_as(header.code, flags::REPLY | flags::REFUSED, 0, |out| {
+                    Refusal { code: RefusalCode::Opcode, text }.write(out);
+                });
+                self.flush()
+            }
+        };
+        busy(false);
+        served
+    }
+
+    /// Idle up to the first byte, impatient from then on.
+    fn next_header(&mut self, busy: &dyn Fn(bool)) -> Result<Header, Ending> {
+        let mut bytes = [0; frames::HEADER_BYTES];
+        let idle = Deadline::after(self.node.config.idle);
+        let mut slices = [io::IoSliceMut::new(&mut bytes)];
+        let received = match self.channel.receive(&mut slices, idle) {
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => return Err(Ending::Idle),
+            Err(error) => return Err(error.into()),
+            Ok(0) => return Err(Ending::Closed),
+            Ok(received) => received,
+        };
+        busy(true);
+        let mut patience = self.patience();
+        crate::channel::receive_all(self.channel, &mut bytes[received..], &mut patience)?;
+        Ok(crate::frame_io::parse_header(&bytes, Some(self.version))?)
+    }
+
+    fn serve(&mut self, opcode: Opcode, body: &[u8]) -> Result<(), Ending> {
+        self.node.counts.request(opcode);
+        match opcode {
+            Opcode::Attach => self.attach(self.read(body)?),
+            Opcode::Lookup => self.lookup(&self.read(body)?),
+            Opcode::Get => self.get(&self.read(body)?),
+            Opcode::Put => self.put(&self.read(body)?),
+            Opcode::Touch => {
+                let TouchRequest { namespace, epoch, keys } = self.read(body)?;
+                let here = self.session.touch(namespace, epoch, &keys);
+                self.reply(opcode, &TouchReply(here))
+            }
+            Opcode::Renew => {
+                let RenewRequest { incarnation, lease, lease_ms } = self.read(body)?;
+                let hold = Duration::from_millis(lease_ms.into());
+                let held = self.ours(incarnation) && self.session.renew(lease, hold);
+                self.reply(opcode, &RenewReply(held))
+            }
+            Opcode::Release => {
+                let ReleaseRequest { incarnation, lease } = self.read(body)?;
+                self.release(incarnation, lease);
+                self.reply(opcode, &ReleaseReply)
+            }
+            Opcode::Report => {
+                let ReportRequest { namespace, key, part, generation } = self.read(body)?;
+                let found = self.session.report(namespace, key, part, generation);
+                self.reply(opcode, &ReportReply(found))
+            }
+            Opcode::Drop => {
+                let DropRequest { namespace, keys } = self.read(body)?;
+                let dropped = match keys {
+                    Some(keys) => self.session.drop_keys(namespace, &keys).into(),
+                    None => self.session.drop_namespace(namespace),
+                };
+                self.reply(opcode, &DropReply(dropped))
+            }
+            Opcode::Epoch => self.epoch(self.read(body)?),
+            Opcode::Stat => {
+                let StatRequest = self.read(body)?;
+                self.reply(opcode, &StatReply(figures(self.node)))
+            }
+            Opcode::Subscribe => self.follow(self.read(body)?),
+            Opcode::Ping => {
+                let PingRequest = self.read(body)?;
+                let incarnation = self.node.store.incarnation();
+                self.reply(opcode, &PingReply { incarnation })
+            }
+            Opcode::Hello => Err(Violation::Unexpected("a second greeting").into()),
+            Opcode::PutData => Err(Violation::Unexpected("put data without a put").into()),
+        }
+    }
+
+    fn attach(&mut self, request: AttachRequest) -> Result<(), Ending> {
+        let AttachRequest { encoding, key_check, epoch } = request;
+        match self.session.attach(&encoding, key_check, epoch) {
+            Ok(attached) => {
+                let nearest = attached.nearest.unwrap_or_default();
+                let (namespace, epoch) = (attached.id, attached.epoch);
+                if !self.attached.contains(&namespace) {
+                    self.attached.push(namespace);
+                }
+                self.reply(Opcode::Attach, &AttachReply { namespace, epoch, nearest })
+            }
+            Err(error) => {
+                let code = match error {
+                    AttachError::TooMany { .. } => RefusalCode::Limit,
+                    AttachError::Store(_) => RefusalCode::Failed,
+                    _ => RefusalCode::Identity,
+                };
+                self.refuse(Opcode::Attach, code, error.to_string())
+            }
+        }
+    }
+
+    fn lookup(&mut self, request: &LookupRequest) -> Result<(), Ending> {
+        let lease = match request.lease_ms {
+            0 => None,
+            lease_ms => Some(Duration::from_millis(lease_ms.into())),
+        };
+        let LookupRequest { namespace, epoch, first_position, .. } = *request;
+        let found = self.session.lookup(namespace, epoch, &request.keys, first_position, lease);
+        let (lease, reply) = (found.lease, LookupReply(found));
+        let sent = self.reply(Opcode::Lookup, &reply);
+        if let (Err(_), Some(lease)) = (&sent, lease) {
+            // Nobody will ever know of it.
+            self.session.release(lease);
+        }
+        sent
+    }
+
+    fn release(&self, incarnation: u64, lease: LeaseId) {
+        if self.ours(incarnation) {
+            self.session.release(lease);
+        }
+    }
+
+    fn ours(&self, incarnation: u64) -> bool {
+        incarnation == self.node.store.incarnation()
+    }
+
+    fn epoch(&mut self, request: EpochRequest) -> Result<(), Ending> {
+        let wait = Duration::from_millis(request.wait_ms.into()).min(EPOCH_WAIT_MAX);
+        let until = clock_after(wait);
+        match self.session.bump_epoch(request.namespace, request.epoch) {
+            Ok(epoch) => {
+                let quiet = self.session.wait_epoch_quiet(request.namespace, epoch, until);
+                self.reply(Opcode::Epoch, &EpochReply { epoch, quiet })
+            }
+            Err(error) => {
+                let code = match error {
+                    StoreError::NotAttached(_) => RefusalCode::Namespace,
+                    _ => RefusalCode::Failed,
+                };
+                self.refuse(Opcode::Epoch, code, error.to_string())
+            }
+        }
+    }
+
+    fn read<B: Body>(&self, body: &[u8]) -> Result<B, Malformed> {
+        decode(self.version, body)
+    }
+
+    /// Every mebibyte within the stall limit.
+    pub(super) fn patience(&self) -> Patience {
+        Patience::stall(self.node.config.stall)
+    }
+
+    /// Appends a frame of the request under way.
+    pub(super) fn append(
+        &mut self,
+        opcode: Opcode,
+        flags: u8,
+        payload_bytes: u64,
+        body: impl FnOnce(&mut Vec<u8>),
+    ) {
+        self.append_as(opcode as u8, flags, payload_bytes, body);
+    }
+
+    fn append_as(
+        &mut self,
+        code: u8,
+        flags: u8,
+        payload_bytes: u64,
+        body: impl FnOnce(&mut Vec<u8>),
+    ) {
+        let (version, correlation) = (self.version, self.correlation);
+        let head = FrameHead { version, code, flags, correlation, payload_bytes };
+        append_frame(&mut self.out, head, body);
+    }
+
+    /// Sends what was appended.
+    pub(super) fn flush(&mut self) -> Result<(), Ending> {
+        let mut patience = self.patience();
+        Ok(flush(self.channel, &mut self.out, &mut patience)?)
+    }
+
+    pub(super) fn reply<B: Body>(&mut self, opcode: Opcode, body: &B) -> Result<(), Ending> {
+        self.append(opcode, flags::REPLY, 0, |out| body.write(out));
+        self.flush()
+    }
+
+    pub(super) fn refuse(
+        &mut self,
+        opcode: Opcode,
+        code: RefusalCode,
+        text: String,
+    ) -> Result<(), Ending> {
+        let flags = flags::REPLY | flags::REFUSED;
+        self.append(opcode, flags, 0, |out| Refusal { code, text }.write(out));
+        self.flush()
+    }
+
+    /// Tells a peer why it is being left, if it listens.
+    fn say_farewell(&mut self, code: RefusalCode, text: String) {
+        self.out.clear();
+        let mut out = refusal(self.correlation, code, text);
+        let mut patience = Patience::until(Deadline::after(FAREWELL));
+        // It may have gone already; then there is nobody to tell.
+        let _ = flush(self.channel, &mut out, &mut patience);
+    }
+}

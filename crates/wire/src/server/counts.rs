@@ -1,0 +1,74 @@
+//! What a server has seen.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::node::Node;
+use crate::figures::{Figures, of_store};
+use crate::frames::Opcode;
+use crate::messages::StatValue;
+
+/// Counts since the start; figures carry the same names.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    pub(super) connections: AtomicU64,
+    pub(super) accepted: AtomicU64,
+    pub(super) refused_clients: AtomicU64,
+    pub(super) refused_peers: AtomicU64,
+    pub(super) refused_versions: AtomicU64,
+    pub(super) violations: AtomicU64,
+    pub(super) stalled: AtomicU64,
+    pub(super) idle_closed: AtomicU64,
+    pub(super) bytes_sent: AtomicU64,
+    pub(super) bytes_received: AtomicU64,
+    pub(super) puts_shed_watermark: AtomicU64,
+    pub(super) puts_corrupt: AtomicU64,
+    pub(super) system_calls: AtomicU64,
+    requests: [AtomicU64; Opcode::ALL.len()],
+}
+
+/// Adds to a count.
+pub(super) fn add(count: &AtomicU64, more: u64) {
+    count.fetch_add(more, Ordering::Relaxed);
+}
+
+impl Counts {
+    pub(super) fn request(&self, opcode: Opcode) {
+        add(&self.requests[opcode as usize - 1], 1);
+    }
+}
+
+/// The server's and its store's figures.
+pub(super) fn figures(node: &Node) -> Figures {
+    let counts = &node.counts;
+    let mut figures = of_store(&node.store.stats());
+    let mut number = |name: String, value: u64| {
+        figures.push((format!("server.{name}"), StatValue::Number(value)));
+    };
+    number("pid".into(), std::process::id().into());
+    number("clients_max".into(), node.config.clients_max as u64);
+    number("loads_bytes".into(), node.loads_bytes());
+    for (name, count) in [
+        ("connections", &counts.connections),
+        ("accepted", &counts.accepted),
+        ("refused_clients", &counts.refused_clients),
+        ("refused_peers", &counts.refused_peers),
+        ("refused_versions", &counts.refused_versions),
+        ("violations", &counts.violations),
+        ("stalled", &counts.stalled),
+        ("idle_closed", &counts.idle_closed),
+        ("bytes_sent", &counts.bytes_sent),
+        ("bytes_received", &counts.bytes_received),
+        ("puts_shed_watermark", &counts.puts_shed_watermark),
+        ("puts_corrupt", &counts.puts_corrupt),
+        ("system_calls", &counts.system_calls),
+    ] {
+        number(name.into(), count.load(Ordering::Relaxed));
+    }
+    for opcode in Opcode::ALL {
+        let count = counts.requests[opcode as usize - 1].load(Ordering::Relaxed);
+        number(format!("requests.{}", crate::figures::snake(&format!("{opcode:?}"))), count);
+    }
+    figures.push(("server.node".into(), StatValue::Text(node.config.node.clone())));
+    figures.push(("server.transport".into(), StatValue::Text("unix".into())));
+    figures
+}

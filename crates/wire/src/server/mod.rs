@@ -1,0 +1,125 @@
+//! What a node runs: accepts clients on its socket and serves the store to them.
+//!
+//! One thread per connection: a call moves megabytes between one socket and the arena, so a thread
+//! that does so without yielding is what a reactor would have to spawn anyway, and its stack is the
+//! only state to bound. `conversation.rs` is one connection; `node.rs` what all of them share.
+
+mod config;
+mod conversation;
+mod counts;
+mod follows;
+mod listener;
+mod node;
+mod reads;
+mod socket_file;
+mod writes;
+
+pub use config::{ServerConfig, ServerError};
+pub use conversation::{Ending, serve};
+pub use node::Node;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use keepwarm_store::Store;
+
+use self::listener::Listener;
+use self::node::Phase;
+use self::socket_file::SocketFile;
+use crate::deadline::Deadline;
+use crate::housekeeping::Housekeeper;
+
+/// How long `stop` waits for threads that are in the middle of something short.
+const STOP_WAIT: Duration = Duration::from_secs(5);
+
+/// A running server. Dropping it stops it.
+pub struct Server {
+    listener: Arc<Listener>,
+    socket_file: SocketFile,
+    house: Housekeeper,
+    accepting: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Binds the socket and starts to serve and to keep house.
+    ///
+    /// # Errors
+    /// A setting out of range, a path that cannot be bound or is in use, no threads.
+    pub fn start(store: Arc<Store>, config: ServerConfig) -> Result<Server, ServerError> {
+        check(&config)?;
+        let (socket_file, socket) = SocketFile::bind(&config.path)?;
+        let started = (|| {
+            let house = Housekeeper::start(&store)?;
+            let listener = Arc::new(Listener::new(Node::new(store, config)));
+            let accepting = listener.clone().start(socket)?;
+            Ok((house, listener, accepting))
+        })();
+        match started {
+            Ok((house, listener, accepting)) => {
+                Ok(Server { listener, socket_file, house, accepting: Some(accepting) })
+            }
+            Err(error) => {
+                socket_file.remove();
+                Err(ServerError::Thread(error))
+            }
+        }
+    }
+
+    /// The socket.
+    pub fn path(&self) -> &Path {
+        &self.listener.node.config.path
+    }
+
+    /// Connections now.
+    pub fn connections(&self) -> usize {
+        self.listener.connections()
+    }
+
+    /// Goes down gently: no new clients, no new puts; calls under way have `time` to finish, and
+    /// their connections end with them. True: all did. `stop` comes next.
+    pub fn drain(&self, time: Duration) -> bool {
+        self.socket_file.remove();
+        self.listener.node.advance(Phase::Draining);
+        self.listener.end_idle();
+        self.listener.wait_until_empty(Deadline::after(time))
+    }
+
+    /// Ends all connections and threads, and removes the socket if it is still this server's.
+    pub fn stop(self) {}
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.socket_file.remove();
+        self.listener.node.advance(Phase::Stopped);
+        self.listener.end_all();
+        if let Some(accepting) = self.accepting.take() {
+            // A panic in there was reported by the panic hook already.
+            let _ = accepting.join();
+        }
+        // Once more: one may have been accepted in between.
+        self.listener.end_all();
+        self.listener.wait_until_empty(Deadline::after(STOP_WAIT));
+        self.house.stop();
+    }
+}
+
+fn check(config: &ServerConfig) -> Result<(), ServerError> {
+    let refuse = |setting, found: String, want| Err(ServerError::Config { setting, found, want });
+    if !(1..=16_384).contains(&config.clients_max) {
+        return refuse("clients_max", config.clients_max.to_string(), "1 to 16384");
+    }
+    for (setting, time) in [
+        ("idle", config.idle),
+        ("handshake", config.handshake),
+        ("stall", config.stall),
+        ("heartbeat", config.heartbeat),
+    ] {
+        if time.is_zero() {
+            return refuse(setting, String::from("0"), "a time above zero");
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,133 @@
+//! What all connections of a server share.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use keepwarm_store::{Session, Store};
+use parking_lot::Mutex;
+
+use super::ServerConfig;
+use super::counts::Counts;
+use crate::frames::BODY_BYTES_MAX;
+use crate::messages::Token;
+
+/// Bodies above this take from the common budget.
+const BODY_FREE_BYTES: u32 = 64 << 10;
+/// Bytes of large bodies being received at once, on all connections.
+const BODIES_BYTES_MAX: u64 = 16 * BODY_BYTES_MAX as u64;
+
+/// How far a server is from its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Phase {
+    Serving = 0,
+    /// Connections end after the call under way; puts are shed.
+    Draining = 1,
+    /// Connections end now.
+    Stopped = 2,
+}
+
+/// A store, and what is known about serving it.
+pub struct Node {
+    pub(super) store: Arc<Store>,
+    pub(super) config: ServerConfig,
+    pub(super) counts: Counts,
+    phase: AtomicU8,
+    /// Bytes that gets under way have yet to send.
+    loads_bytes: AtomicU64,
+    bodies_bytes: AtomicU64,
+    sessions: Mutex<HashMap<Token, Weak<Session>>>,
+}
+
+impl Node {
+    /// A node that serves nobody yet.
+    pub fn new(store: Arc<Store>, config: ServerConfig) -> Node {
+        Node {
+            store,
+            config,
+            counts: Counts::default(),
+            phase: AtomicU8::new(Phase::Serving as u8),
+            loads_bytes: AtomicU64::new(0),
+            bodies_bytes: AtomicU64::new(0),
+            sessions: Mutex::new(HashMap::new()),
+        }
+    }
+
+    pub(super) fn phase(&self) -> Phase {
+        match self.phase.load(Ordering::Acquire) {
+            0 => Phase::Serving,
+            1 => Phase::Draining,
+            _ => Phase::Stopped,
+        }
+    }
+
+    /// Phases only ever move on.
+    pub(super) fn advance(&self, phase: Phase) {
+        self.phase.fetch_max(phase as u8, Ordering::AcqRel);
+    }
+
+    /// The session that all connections of one client share. It ends with the last of them.
+    pub(super) fn session(&self, token: Token) -> Arc<Session> {
+        let mut sessions = self.sessions.lock();
+        if let Some(session) = sessions.get(&token).and_then(Weak::upgrade) {
+            return session;
+        }
+        // As many live ones remain as there are connections, which are bounded.
+        sessions.retain(|_, session| session.strong_count() > 0);
+        let session = Arc::new(self.store.session());
+        sessions.insert(token, Arc::downgrade(&session));
+        session
+    }
+
+    /// Counts `bytes` as asked for, until the guard goes.
+    pub(super) fn load(&self, bytes: u64) -> Load<'_> {
+        self.loads_bytes.fetch_add(bytes, Ordering::AcqRel);
+        Load { node: self, bytes }
+    }
+
+    pub(super) fn loads_bytes(&self) -> u64 {
+        self.loads_bytes.load(Ordering::Acquire)
+    }
+
+    /// Room for a body; `None` when too many large ones are being received.
+    pub(super) fn body(&self, bytes: u32) -> Option<BodyRoom<'_>> {
+        let bytes = if bytes > BODY_FREE_BYTES { u64::from(bytes) } else { 0 };
+        let before = self.bodies_bytes.fetch_add(bytes, Ordering::AcqRel);
+        let room = BodyRoom { node: self, bytes };
+        (before + bytes <= BODIES_BYTES_MAX || bytes == 0).then_some(room)
+    }
+}
+
+/// Bytes that a get has yet to send.
+pub(super) struct Load<'a> {
+    node: &'a Node,
+    bytes: u64,
+}
+
+impl Load<'_> {
+    /// Some have been sent.
+    pub(super) fn sent(&mut self, bytes: u64) {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        self.node.loads_bytes.fetch_sub(bytes, Ordering::AcqRel);
+    }
+}
+
+impl Drop for Load<'_> {
+    fn drop(&mut self) {
+        self.sent(u64::MAX);
+    }
+}
+
+/// A body's share of the common budget.
+pub(super) struct BodyRoom<'a> {
+    node: &'a Node,
+    bytes: u64,
+}
+
+impl Drop for BodyRoom<'_> {
+    fn drop(&mut self) {
+        self.node.bodies_bytes.fetch_sub(self.bytes, Ordering::AcqRel);
+    }
+}

@@ -1,0 +1,143 @@
+//! The socket's name in the file system: private from the first moment, never stolen from a live
+//! node, taken over from a dead one, removed only by its owner.
+//!
+//! ```text
+//!  lock the directory ─► is somebody listening at the path? refuse
+//!    └► bind a neighbouring name ─► chmod 0600 ─► listen ─► rename over the path ─► unlock
+//! ```
+//!
+//! A bound socket that does not listen yet refuses everybody, and a rename is atomic: there is no
+//! moment at which a stranger could connect. The lock keeps two starting nodes apart.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use super::ServerError;
+use crate::channel::wait_for;
+use crate::deadline::Deadline;
+use crate::socket_path::{PATH_BYTES_MAX, too_long};
+
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 1024;
+/// How long another node may be in the middle of its start.
+const LOCK_WAIT: Duration = Duration::from_secs(5);
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
+
+/// A listening socket and its name.
+#[derive(Debug)]
+pub(super) struct SocketFile {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+impl SocketFile {
+    /// Binds `path` and listens.
+    pub(super) fn bind(path: &Path) -> Result<(SocketFile, OwnedFd), ServerError> {
+        if let Some(bytes) = too_long(path) {
+            let path = path.to_owned();
+            return Err(ServerError::PathTooLong { path, bytes, max: PATH_BYTES_MAX });
+        }
+        let failed = |action| {
+            move |source: io::Error| ServerError::Socket { action, path: path.into(), source }
+        };
+        let _lock = lock_directory(path).map_err(failed("lock the directory of"))?;
+        refuse_if_in_use(path)?;
+        let temporary = neighbour(path);
+        let listener = bind_and_listen(&temporary).map_err(failed("bind"))?;
+        fs::rename(&temporary, path).map_err(failed("name"))?;
+        let metadata = fs::symlink_metadata(path).map_err(failed("look at"))?;
+        let (device, inode) = (metadata.dev(), metadata.ino());
+        Ok((SocketFile { path: path.into(), device, inode }, listener))
+    }
+
+    /// Removes the name if it is still this socket's.
+    pub(super) fn remove(&self) {
+        let ours =
+            |metadata: fs::Metadata| metadata.dev() == self.device && metadata.ino() == self.inode;
+        if fs::symlink_metadata(&self.path).is_ok_and(ours) {
+            // Whoever removes it first, it is gone.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Held while two nodes could get into each other's way; ends with the descriptor.
+fn lock_directory(path: &Path) -> io::Result<fs::File> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let directory = fs::File::open(parent.unwrap_or(Path::new(".")))?;
+    let until = Deadline::after(LOCK_WAIT);
+    loop {
+        match rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(directory),
+            Err(Errno::WOULDBLOCK) if !until.passed() => std::thread::sleep(LOCK_PAUSE),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn refuse_if_in_use(path: &Path) -> Result<(), ServerError> {
+    match fs::symlink_metadata(path) {
+        Err(_) => Ok(()),
+        Ok(metadata) if !metadata.file_type().is_socket() => {
+            Err(ServerError::NotASocket { path: path.into() })
+        }
+        Ok(_) => match listener_at(path) {
+            Some(pid) => Err(ServerError::InUse { path: path.into(), pid }),
+            None => Ok(()),
+        },
+    }
+}
+
+/// The process that listens at `path`, if one does.
+fn listener_at(path: &Path) -> Option<u32> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let probe =
+        rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).ok()?;
+    match rustix::net::connect(&probe, &SocketAddrUnix::new(path).ok()?) {
+        Ok(()) => {
+            let peer = rustix::net::sockopt::socket_peercred(&probe).ok()?;
+            u32::try_from(peer.pid.as_raw_nonzero().get()).ok()
+        }
+        // Its queue is full: it lives. Nobody can say which process it is.
+        Err(Errno::AGAIN) => Some(0),
+        Err(_) => None,
+    }
+}
+
+/// A name of the same length in the same directory, so that what fits for one fits for both.
+fn neighbour(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().as_bytes().to_vec();
+    if let Some(last) = name.last_mut() {
+        *last = if *last == b'~' { b'#' } else { b'~' };
+    }
+    path.with_file_name(OsStr::from_bytes(&name))
+}
+
+fn bind_and_listen(path: &Path) -> io::Result<OwnedFd> {
+    // Left over from a node that died at this very point; the lock keeps living ones away.
+    if fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket()) {
+        fs::remove_file(path)?;
+    }
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let listener = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::bind(&listener, &SocketAddrUnix::new(path)?)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+    rustix::net::listen(&listener, BACKLOG)?;
+    Ok(listener)
+}
+
+/// Waits up to `wait` for a peer that wants in.
+pub(super) fn wait_for_peer(listener: impl AsFd, wait: Duration) -> io::Result<bool> {
+    wait_for(listener, rustix::event::PollFlags::IN, Deadline::after(wait))
+}

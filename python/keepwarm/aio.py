@@ -1,0 +1,212 @@
+"""The calls for asyncio: the same names, arguments and answers, run by a bounded set of threads.
+
+A cancelled call raises `CancelledError` only once its thread is out of the caller's buffers (or has
+not begun): until then the buffers belong to the call. It is over by its deadline at the latest. A
+call's deadline includes its wait for a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from keepwarm.client import DEADLINE_S, LEASE_S, Buffers, Memory, Space
+from keepwarm.errors import ClosedError
+from keepwarm.outcomes import EpochOutcome, Lookup, Outcome, Reported
+
+if TYPE_CHECKING:
+    from keepwarm.identity import BufferLike, Namespace
+
+T = TypeVar("T")
+
+
+class Threads:
+    """A memory's threads for asyncio; a forked child makes its own."""
+
+    def __init__(self, count: int) -> None:
+        self.pid = os.getpid()
+        self._executor = ThreadPoolExecutor(count, thread_name_prefix="keepwarm-aio")
+
+    def submit(self, work: Callable[[], T]) -> Future[T]:
+        """Queues `work`."""
+        try:
+            return self._executor.submit(work)
+        except RuntimeError:
+            raise ClosedError("the memory is closed: open it, or connect, again") from None
+
+    def close(self) -> None:
+        """Ends the threads, once the calls under way have ended."""
+        if self.pid == os.getpid():
+            self._executor.shutdown(cancel_futures=True)
+
+
+def _threads(memory: Memory) -> Threads:
+    with memory._lock:
+        threads = memory._threads
+        if threads is None or threads.pid != os.getpid():
+            threads = memory._threads = Threads(memory._threads_max)
+        return threads
+
+
+async def _run(
+    memory: Memory, call: Callable[..., T], deadline_s: float, *args: Any, **named: Any
+) -> T:
+    began = time.monotonic()
+
+    def work() -> T:
+        left = max(0.0, deadline_s - (time.monotonic() - began))
+        return call(*args, deadline_s=left, **named)
+
+    future = _threads(memory).submit(work)
+    waiting = asyncio.wrap_future(future)
+    try:
+        return await asyncio.shield(waiting)
+    except asyncio.CancelledError:
+        if not future.cancel():
+            await _until_out(waiting)
+            _let_go(memory, future)
+        raise
+
+
+async def _until_out(waiting: asyncio.Future[T]) -> None:
+    """Waits for the thread, however often the waiting task is cancelled again."""
+    while not waiting.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait([waiting])
+
+
+def _let_go(memory: Memory, future: Future[T]) -> None:
+    """Nobody will see the answer: its lease, if it has one, ends now."""
+    if future.cancelled() or future.exception() is not None:
+        return
+    found = future.result()
+    if isinstance(found, Lookup) and found.lease is not None:
+        with suppress(ClosedError):
+            _threads(memory).submit(functools.partial(_release_quietly, found))
+
+
+def _release_quietly(found: Lookup) -> None:
+    with suppress(ClosedError):
+        found.release()
+
+
+class AsyncLookup(Lookup):
+    """A lookup whose lease `async with` releases."""
+
+    __slots__ = ()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.lease is not None:
+            with suppress(ClosedError):
+                await self._space.aio.release(self)
+
+
+class AsyncMemory:
+    """`Memory` for asyncio."""
+
+    __slots__ = ("_memory",)
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+
+    async def attach(
+        self, namespace: Namespace, epoch: int = 0, deadline_s: float = DEADLINE_S
+    ) -> Space:
+        """See `Memory.attach`."""
+        return await _run(self._memory, self._memory.attach, deadline_s, namespace, epoch)
+
+    async def stat(self, deadline_s: float = DEADLINE_S) -> dict[str, Any]:
+        """See `Memory.stat`."""
+        return await _run(self._memory, self._memory.stat, deadline_s)
+
+
+class AsyncSpace:
+    """`Space` for asyncio."""
+
+    __slots__ = ("_space",)
+
+    def __init__(self, space: Space) -> None:
+        self._space = space
+
+    async def _run(self, call: Callable[..., T], deadline_s: float, *args: Any) -> T:
+        return await _run(self._space._memory, call, deadline_s, *args)
+
+    async def lookup(
+        self,
+        keys: BufferLike,
+        first_position: int = 0,
+        lease_s: float | None = LEASE_S,
+        deadline_s: float = DEADLINE_S,
+    ) -> AsyncLookup:
+        """See `Space.lookup`; use `async with await space.aio.lookup(keys) as found`."""
+
+        def call(deadline_s: float) -> AsyncLookup:
+            found = self._space.lookup(keys, first_position, lease_s, deadline_s)
+            return AsyncLookup(found._found, self._space)
+
+        return await self._run(call, deadline_s)
+
+    async def get_into(
+        self,
+        keys: BufferLike,
+        buffers: Buffers,
+        part: int = 0,
+        deadline_s: float = DEADLINE_S,
+    ) -> list[Outcome]:
+        """See `Space.get_into`."""
+        return await self._run(self._space.get_into, deadline_s, keys, buffers, part)
+
+    async def put_from(
+        self,
+        keys: BufferLike,
+        buffers: Buffers,
+        part: int = 0,
+        engine_hashes: Sequence[int | None] | None = None,
+        deadline_s: float = DEADLINE_S,
+    ) -> list[Outcome]:
+        """See `Space.put_from`."""
+        call = self._space.put_from
+        return await self._run(call, deadline_s, keys, buffers, part, engine_hashes)
+
+    async def touch(self, keys: BufferLike, deadline_s: float = DEADLINE_S) -> int:
+        """See `Space.touch`."""
+        return await self._run(self._space.touch, deadline_s, keys)
+
+    async def renew(
+        self, found: Lookup | int, hold_s: float = LEASE_S, deadline_s: float = DEADLINE_S
+    ) -> bool:
+        """See `Space.renew`."""
+        return await self._run(self._space.renew, deadline_s, found, hold_s)
+
+    async def release(self, found: Lookup | int, deadline_s: float = DEADLINE_S) -> None:
+        """See `Space.release`."""
+        await self._run(self._space.release, deadline_s, found)
+
+    async def report(
+        self, key: BufferLike, generation: int, part: int = 0, deadline_s: float = DEADLINE_S
+    ) -> Reported:
+        """See `Space.report`."""
+        return await self._run(self._space.report, deadline_s, key, generation, part)
+
+    async def drop(self, keys: BufferLike | None = None, deadline_s: float = DEADLINE_S) -> int:
+        """See `Space.drop`."""
+        return await self._run(self._space.drop, deadline_s, keys)
+
+    async def bump_epoch(self, epoch: int, deadline_s: float = DEADLINE_S) -> EpochOutcome:
+        """See `Space.bump_epoch`."""
+        return await self._run(self._space.bump_epoch, deadline_s, epoch)

@@ -1,0 +1,359 @@
+"""A memory and its spaces: what an engine, a connector or an operator's script calls.
+
+On the path of a request (`lookup`, `get_into`, `put_from`, `touch`, `renew`, `release`, `report`)
+a node that is dead, slow, full or restarted is an outcome, never an exception. `drop`, `stat` and
+`subscribe` raise `NodeError`, since who asks for those must know.
+
+Every call has a deadline, in seconds. When it returns, nothing of Keepwarm still touches the
+buffers that it was given.
+"""
+
+from __future__ import annotations
+
+import operator
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, Union
+
+from keepwarm import _core
+from keepwarm.config import Tenant, default_node_name, parse_address, parse_size, tenant_rows
+from keepwarm.errors import ArgumentError
+from keepwarm.identity import BufferLike, Namespace
+from keepwarm.outcomes import (
+    EpochOutcome,
+    Lookup,
+    Outcome,
+    Reported,
+    Subscription,
+    outcomes,
+)
+
+if TYPE_CHECKING:
+    from keepwarm.aio import AsyncMemory, AsyncSpace, Threads
+
+Buffers: TypeAlias = Union[BufferLike, tuple[int, int], "Sequence[BufferLike | tuple[int, int]]"]
+"""One buffer (or (pointer, length)) that is split evenly over the keys, or one for each key."""
+
+LEASE_S = 2.0
+DEADLINE_S = 1.0
+CONNECTIONS_MAX = 8
+
+
+def open(
+    capacity: int | str,
+    *,
+    policy: str = "lru",
+    max_blocks: int | None = None,
+    ttl_s: float | None = None,
+    tenants: Mapping[str, Tenant] | None = None,
+    state_dir: str | PathLike[str] | None = None,
+    populate: bool = True,
+) -> Memory:
+    """A memory inside this process, without a server: `keepwarm.open("2GiB")`.
+
+    `capacity` is bytes, or text such as 2GiB. `populate` touches all of it at once, so that it
+    is surely there; without it the first puts are slower, and a machine out of memory kills the
+    process later. Epochs survive a restart only with a `state_dir`.
+    """
+    store = _core.Store(
+        parse_size(capacity, "capacity"),
+        policy=policy,
+        max_blocks=None if max_blocks is None else whole("max_blocks", max_blocks, 32),
+        tenants=tenant_rows(tenants or {}),
+        ttl_s=ttl_s,
+        state_dir=state_dir,
+        populate=populate,
+    )
+    return Memory(_core.Memory.embedded(store), threads=CONNECTIONS_MAX)
+
+
+def connect(
+    address: str | PathLike[str] | None = None,
+    *,
+    connections_max: int = CONNECTIONS_MAX,
+    deadline_s: float = DEADLINE_S,
+) -> Memory:
+    """A memory on a node of this machine: `keepwarm.connect()`.
+
+    `address` is unix:/path or a path; without one KEEPWARM_ADDRESS, else the default socket. A node
+    that is not there is no error: calls miss with `store_down` until it is, and then find it by
+    themselves. With too few connections threads wait for each other's transfers.
+    """
+    path = parse_address(address)
+    count = whole("connections_max", connections_max, 16)
+    core = _core.Memory.connect(path, count, deadline_s, default_node_name())
+    return Memory(core, threads=count)
+
+
+def whole(name: str, value: int, bits: int) -> int:
+    """`value` if it is a whole number that fits, else an `ArgumentError` that names it."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = -1
+    if not 0 <= number < 1 << bits:
+        raise ArgumentError(f"{name} is {value!r}: pass a whole number from 0 to {(1 << bits) - 1}")
+    return number
+
+
+class Memory:
+    """A way to a store; safe to share between threads, and usable in a forked child.
+
+    An embedded memory stays with its parent on a fork: in the child its calls miss.
+    """
+
+    def __init__(self, core: _core.Memory, threads: int) -> None:
+        self._core = core
+        self._threads_max = threads
+        self._threads: Threads | None = None
+        self._spaces: weakref.WeakSet[Space] = weakref.WeakSet()
+        self._lock = threading.Lock()
+
+    def attach(self, namespace: Namespace, epoch: int = 0, deadline_s: float = DEADLINE_S) -> Space:
+        """Opens a namespace. A node that is there and refuses it raises `AttachError`.
+
+        A node that is not there is no error: calls miss until it is; if it refuses then, they
+        miss with `identity`, and `Space.problem` says why.
+        """
+        if not isinstance(namespace, Namespace):
+            raise ArgumentError(
+                f"namespace is {type(namespace).__name__}: pass a keepwarm.Namespace"
+            )
+        core = self._core.attach(namespace._core, whole("epoch", epoch, 32), deadline_s)
+        space = Space(self, core, namespace)
+        self._spaces.add(space)
+        return space
+
+    def stat(self, deadline_s: float = DEADLINE_S) -> dict[str, Any]:
+        """The node's figures: the store's by name, `tenants`, `namespaces`, and the server's."""
+        return nest(self._core.stat(deadline_s))
+
+    def health(self) -> dict[str, Any]:
+        """How it stands with the node: state (up, down, closed), transport, last_error, node."""
+        return self._core.health()
+
+    def counts(self) -> dict[str, Any]:
+        """What this client has seen in this process, and how its bytes travelled."""
+        return self._core.counts()
+
+    @property
+    def aio(self) -> AsyncMemory:
+        """The same calls for asyncio."""
+        from keepwarm.aio import AsyncMemory
+
+        return AsyncMemory(self)
+
+    def close(self) -> None:
+        """Ends connections, threads and leases; calls under way end by their deadlines.
+
+        Later calls raise `ClosedError`. Twice is harmless.
+        """
+        self._core.close()
+        with self._lock:
+            threads, self._threads = self._threads, None
+        if threads is not None:
+            threads.close()
+        for space in list(self._spaces):
+            space._core.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        health = self._core.health()
+        return f"<keepwarm.Memory {health['transport']} {health['state']}>"
+
+
+class Space:
+    """One namespace in a memory."""
+
+    def __init__(self, memory: Memory, core: _core.Space, namespace: Namespace) -> None:
+        self._memory = memory
+        self._core = core
+        self.namespace = namespace
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of this space's requests."""
+        return self._core.epoch
+
+    @property
+    def joined(self) -> bool:
+        """Whether a node has accepted the namespace at least once."""
+        return self._core.joined
+
+    @property
+    def problem(self) -> str | None:
+        """Why the node refuses the namespace, if it does."""
+        return self._core.problem
+
+    @property
+    def nearest(self) -> str | None:
+        """How the namespace differs from the most similar one on the node: explains zero hits."""
+        return self._core.nearest
+
+    def lookup(
+        self,
+        keys: BufferLike,
+        first_position: int = 0,
+        lease_s: float | None = LEASE_S,
+        deadline_s: float = DEADLINE_S,
+    ) -> Lookup:
+        """Which of a prompt's blocks are here, in one round trip; not a use of them.
+
+        `first_position` is the place of the first key in its prompt, in blocks. The lease pins
+        all hits for up to 10 s; None asks for none. Use the answer in a `with` statement, which
+        releases the lease.
+        """
+        position = whole("first_position", first_position, 64)
+        return Lookup(self._core.lookup(keys, position, lease_s, deadline_s), self)
+
+    def get_into(
+        self,
+        keys: BufferLike,
+        buffers: Buffers,
+        part: int = 0,
+        deadline_s: float = DEADLINE_S,
+    ) -> list[Outcome]:
+        """Lands one part of each block in the caller's memory; one outcome per key.
+
+        `buffers` is one writable buffer that is split evenly, or a sequence with one writable
+        buffer or (pointer, length) per key, each exactly as long as its part. Where the outcome
+        is not `ok` the content is undefined. Nobody else may use the memory until this returns.
+        """
+        codes = self._core.get_into(keys, buffers, _part(part), deadline_s)
+        return outcomes(codes)
+
+    def put_from(
+        self,
+        keys: BufferLike,
+        buffers: Buffers,
+        part: int = 0,
+        engine_hashes: Sequence[int | None] | None = None,
+        deadline_s: float = DEADLINE_S,
+    ) -> list[Outcome]:
+        """Stores one part of each block, in prompt order; one outcome per key.
+
+        `buffers` as in `get_into`, read-only ones too. `engine_hashes` are the engine's own 64-bit
+        names of the blocks, for those who follow events. Nobody may write the memory until this
+        returns.
+        """
+        hashes = None if engine_hashes is None else list(engine_hashes)
+        for place, value in enumerate(hashes or ()):
+            if value is not None:
+                whole(f"engine_hashes[{place}]", value, 64)
+        return outcomes(self._core.put_from(keys, buffers, _part(part), hashes, deadline_s))
+
+    def touch(self, keys: BufferLike, deadline_s: float = DEADLINE_S) -> int:
+        """Tells which prefix was used; returns how many of its blocks are here (0: no answer)."""
+        return self._core.touch(keys, deadline_s) or 0
+
+    def renew(
+        self, found: Lookup | int, hold_s: float = LEASE_S, deadline_s: float = DEADLINE_S
+    ) -> bool:
+        """Makes a lease hold for `hold_s` from now, at most 10 s, and 60 s in all.
+
+        False: it has ended, or the node did not answer.
+        """
+        lease = _lease(found)
+        return lease is not None and bool(self._core.renew(lease, hold_s, deadline_s))
+
+    def release(self, found: Lookup | int, deadline_s: float = DEADLINE_S) -> None:
+        """Ends a lease. If the node is not reached, it ends by itself."""
+        lease = _lease(found)
+        if lease is not None:
+            self._core.release(lease, deadline_s)
+
+    def report(
+        self,
+        key: BufferLike,
+        generation: int,
+        part: int = 0,
+        deadline_s: float = DEADLINE_S,
+    ) -> Reported:
+        """Tells the node that a block's bytes are bad. What a get finds out it reports itself."""
+        number = whole("generation", generation, 32)
+        said = self._core.report(key, _part(part), number, deadline_s)
+        return Reported.NOT_REACHED if said is None else Reported(said)
+
+    def drop(self, keys: BufferLike | None = None, deadline_s: float = DEADLINE_S) -> int:
+        """Removes blocks, without `keys` all of the namespace's; returns how many were here.
+
+        They are hidden at once; leased bytes are freed when their leases end.
+        """
+        return self._core.drop(keys, deadline_s)
+
+    def bump_epoch(self, epoch: int, deadline_s: float = DEADLINE_S) -> EpochOutcome:
+        """Moves the namespace, and this space with it, to a larger epoch: hides all older blocks.
+
+        Waits up to the deadline for leases of older epochs to end.
+        """
+        return EpochOutcome(self._core.bump_epoch(whole("epoch", epoch, 32), deadline_s))
+
+    def subscribe(
+        self,
+        since: tuple[int, int] | None = None,
+        wait_s: float = 1.0,
+        deadline_s: float = DEADLINE_S,
+    ) -> Subscription:
+        """Follows what happens in the namespace, from `since` on if the node still knows.
+
+        Else, and without `since`, a snapshot of what is here comes first.
+        """
+        return Subscription(self._core.subscribe(since, deadline_s), wait_s)
+
+    @property
+    def aio(self) -> AsyncSpace:
+        """The same calls for asyncio."""
+        from keepwarm.aio import AsyncSpace
+
+        return AsyncSpace(self)
+
+    def __repr__(self) -> str:
+        return f"<keepwarm.Space {self.namespace!r} in {self._memory!r}>"
+
+
+def _part(part: int) -> int:
+    return whole("part", part, 8)
+
+
+def _lease(found: Lookup | int) -> int | None:
+    return found.lease if isinstance(found, Lookup) else whole("lease", found, 64)
+
+
+def nest(figures: dict[str, int | float | str]) -> dict[str, Any]:
+    """The wire's dotted names as dictionaries: `tenant.a.bytes` is `["tenants"]["a"]["bytes"]`."""
+    out: dict[str, Any] = {"tenants": {}, "namespaces": {}}
+    for name, value in figures.items():
+        head, _, rest = name.partition(".")
+        if head == "store":
+            _place(out, rest.split("."), value)
+        elif head in ("tenant", "namespace"):
+            # A tenant's name may have dots; a figure's last one or two words are ours.
+            words = rest.split(".")
+            count = 2 if len(words) > 2 and words[-2] in _BY_REASON else 1
+            who = ".".join(words[:-count])
+            _place(out[f"{head}s"].setdefault(who, {}), words[-count:], value)
+        else:
+            _place(out.setdefault(head, {}), rest.split("."), value)
+    return out
+
+
+_BY_REASON = frozenset({"lookup_misses", "read_misses", "shed"})
+
+
+def _place(into: dict[str, Any], words: list[str], value: object) -> None:
+    for word in words[:-1]:
+        into = into.setdefault(word, {})
+    into[words[-1]] = value

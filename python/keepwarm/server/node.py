@@ -1,0 +1,228 @@
+"""The life of a node: starting, serving, draining, stopped.
+
+```text
+starting ──store open, socket bound──► serving ──first signal──► draining ──► stopped
+    └────────────first signal──────────────────────────────────────────────────►┘
+```
+A second signal ends the process at once. Admin HTTP answers in every state.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any, Generic, TypeVar
+
+import keepwarm
+from keepwarm import _core
+from keepwarm.client import Memory
+from keepwarm.config import Loaded, make_folder_of, tenant_rows
+from keepwarm.errors import KeepwarmError
+from keepwarm.server.admin import AdminServer
+
+T = TypeVar("T")
+STAT_DEADLINE_S = 5.0
+
+
+class State(StrEnum):
+    """Where in its life a node is."""
+
+    STARTING = "starting"
+    SERVING = "serving"
+    DRAINING = "draining"
+    STOPPED = "stopped"
+
+
+class Node:
+    """One node, for one process."""
+
+    def __init__(self, loaded: Loaded) -> None:
+        self._loaded = loaded
+        self.config = loaded.config
+        self.state = State.STARTING
+        self.started_unix_s = time.time()
+        self.admin: AdminServer | None = None
+        self._memory: Memory | None = None
+        self._store: _core.Store | None = None
+        self._server: _core.Server | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Whether it takes calls."""
+        return self.state is State.SERVING
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.config.node
+
+    def figures(self) -> dict[str, Any] | None:
+        """Its figures, as `Memory.stat` gives them; None without a store."""
+        memory = self._memory
+        if memory is None:
+            return None
+        try:
+            return memory.stat(STAT_DEADLINE_S)
+        except KeepwarmError:
+            return None  # it stops while we look
+
+    def status(self) -> dict[str, Any]:
+        """What it runs with, where that came from, and its figures."""
+        return {
+            "state": self.state,
+            "version": keepwarm.__version__,
+            "node": self.name,
+            "pid": os.getpid(),
+            "uptime_s": round(time.time() - self.started_unix_s, 3),
+            "settings": self.settings(),
+            "figures": self.figures(),
+        }
+
+    def settings(self) -> dict[str, dict[str, Any]]:
+        """Each setting: its value, and where it came from. Secrets are files, and not read."""
+        out = {}
+        for name, origin in self._loaded.origins.items():
+            value = getattr(self.config, name)
+            if name == "tenants":
+                value = sorted(value)
+            elif name == "admin":
+                value = str(self.admin.address if self.admin else value or "off")
+            elif name == "state_dir":
+                value = str(value or "off")
+            out[name] = {"value": value, "origin": origin}
+        return out
+
+    def start(self) -> None:
+        """Takes what it needs, the small things that can fail first."""
+        config = self.config
+        if config.admin is not None:
+            self.admin = AdminServer(self, config.admin)
+        make_folder_of(config.address)
+        if config.state_dir is not None:
+            config.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._store = _core.Store(
+            config.capacity,
+            policy=config.policy,
+            max_blocks=config.max_blocks,
+            tenants=tenant_rows(config.tenants),
+            ttl_s=config.ttl,
+            state_dir=config.state_dir,
+            populate=config.populate,
+        )
+        self._memory = Memory(_core.Memory.embedded(self._store), threads=1)
+        self._server = _core.Server(
+            self._store,
+            config.address,
+            node=config.node,
+            clients_max=config.clients_max,
+            idle_s=config.idle,
+        )
+        self.state = State.SERVING
+
+    def drain(self) -> bool:
+        """Takes no more clients or puts, and waits for calls under way. True when all ended."""
+        self.state = State.DRAINING
+        return self._server is None or self._server.drain(self.config.drain)
+
+    def stop(self) -> None:
+        """Gives everything back; harmless twice."""
+        if self._server is not None:
+            self._server.stop()
+        if self._memory is not None:
+            self._memory.close()
+        if self._store is not None:
+            self._store.close()
+        self._server, self._memory, self._store = None, None, None
+        self.state = State.STOPPED
+        if self.admin is not None:
+            self.admin.stop()
+
+
+def run(node: Node, started: Callable[[], None], say: Callable[[str], None]) -> None:
+    """Runs a node until a signal ends it, in the main thread.
+
+    `started` is called once it serves, `say` with a line for each later step.
+    """
+    awaited = Awaited()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, awaited.on_signal)
+    try:
+        starting = awaited.call(node.start)
+        awaited.until(lambda: starting.done or awaited.asked)
+        if not starting.done:
+            say("stopped before it had started")
+            os._exit(0)  # the store is still allocating; nothing of it outlives the process
+        starting.result()
+        started()
+        awaited.until(lambda: awaited.asked)
+        say(f"draining, for {node.config.drain:g} s at most")
+        draining = awaited.call(node.drain)
+        awaited.until(lambda: draining.done)
+        if not draining.result():
+            say("calls were still under way when the time to drain ended")
+    finally:
+        stopping = awaited.call(node.stop)
+        awaited.until(lambda: stopping.done)
+        stopping.result()
+    say("stopped")
+
+
+class Awaited:
+    """What the main thread waits for: signals, and calls that run in threads.
+
+    Python runs signal handlers in the main thread alone, between two steps of it: so it must never
+    be inside a long call.
+    """
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._woken = threading.Event()
+
+    def on_signal(self, number: int, _: object) -> None:
+        """The first signal asks for an end; the second is one."""
+        if self.asked:
+            os._exit(128 + number)
+        self.asked = True
+        self._woken.set()
+
+    def call(self, work: Callable[[], T]) -> Call[T]:
+        """Runs `work` in a thread."""
+        return Call(work, self._woken)
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Waits until a signal or a finished call makes it true."""
+        while not condition():
+            self._woken.wait()
+            self._woken.clear()
+
+
+class Call(Generic[T]):
+    """A call in a thread of its own."""
+
+    def __init__(self, work: Callable[[], T], woken: threading.Event) -> None:
+        self._work = work
+        self._woken = woken
+        self._answers: list[T] = []
+        self._error: BaseException | None = None
+        self.done = False
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._answers.append(self._work())
+        except BaseException as error:
+            self._error = error
+        self.done = True
+        self._woken.set()
+
+    def result(self) -> T:
+        """What the call returned or raised."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return self._answers[0]
