@@ -9,6 +9,7 @@ import random
 import xml.etree.ElementTree as ET
 from array import array
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from keepwarm import Outcome, Reason, Status
@@ -130,11 +131,11 @@ def recorded() -> Record:
         down, hit = 2.5 < start < 4.0, start > 5.0
         prefix = blocks if hit else 0
         miss = None if hit else "store_down" if down else "absent"
-        calls = [{"kind": "lookup", "start": start, "end": start + 0.01, "hits": prefix}]
-        got = {"blocks": prefix, "bytes": prefix * size, "outcomes": {"ok": prefix}}
+        calls: list[dict[str, Any]] = [{"kind": "lookup", "start": start, "end": start + 0.01, "hits": prefix}]
+        got: dict[str, Any] = {"blocks": prefix, "bytes": prefix * size, "outcomes": {"ok": prefix}}
         if hit:
             calls.append({"kind": "get", "start": start, "end": start + 0.1, **got})
-        put = {"blocks": 1, "bytes": 0 if down else size}
+        put: dict[str, Any] = {"blocks": 1, "bytes": 0 if down else size}
         put |= {"outcomes": {"store_down" if down else "stored": 1}}
         calls.append({"kind": "put", "start": start + 0.1, "end": start + 0.11, **put})
         ledger = account(tokens, block, miss, ["dram"] * prefix, [OK] * prefix)

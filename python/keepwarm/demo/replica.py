@@ -146,7 +146,9 @@ class Replica:
         count = min(PROBE_BLOCKS, len(self.buffer) // self.block_bytes)
         copies = Memcpy(self.block_bytes)
         data = self._share(0, count)
-        gets, puts, copied = [], [], []
+        gets: list[float] = []
+        puts: list[float] = []
+        copied: list[float] = []
         for round_number in range(PROBE_ROUNDS + 1):
             first = (round_number + 1) << 20
             tokens = range(first, first + count * self.block_tokens)
