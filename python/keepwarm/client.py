@@ -28,6 +28,7 @@ from keepwarm.outcomes import (
     Outcome,
     Reported,
     Subscription,
+    nest,
     outcomes,
 )
 
@@ -330,30 +331,3 @@ def _part(part: int) -> int:
 
 def _lease(found: Lookup | int) -> int | None:
     return found.lease if isinstance(found, Lookup) else whole("lease", found, 64)
-
-
-def nest(figures: dict[str, int | float | str]) -> dict[str, Any]:
-    """The wire's dotted names as dictionaries: `tenant.a.bytes` is `["tenants"]["a"]["bytes"]`."""
-    out: dict[str, Any] = {"tenants": {}, "namespaces": {}}
-    for name, value in figures.items():
-        head, _, rest = name.partition(".")
-        if head == "store":
-            _place(out, rest.split("."), value)
-        elif head in ("tenant", "namespace"):
-            # A tenant's name may have dots; a figure's last one or two words are ours.
-            words = rest.split(".")
-            count = 2 if len(words) > 2 and words[-2] in _BY_REASON else 1
-            who = ".".join(words[:-count])
-            _place(out[f"{head}s"].setdefault(who, {}), words[-count:], value)
-        else:
-            _place(out.setdefault(head, {}), rest.split("."), value)
-    return out
-
-
-_BY_REASON = frozenset({"lookup_misses", "read_misses", "shed"})
-
-
-def _place(into: dict[str, Any], words: list[str], value: object) -> None:
-    for word in words[:-1]:
-        into = into.setdefault(word, {})
-    into[words[-1]] = value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from enum import StrEnum
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from keepwarm import _core
 from keepwarm.errors import ClosedError
@@ -276,3 +276,30 @@ class Subscription:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def nest(figures: dict[str, int | float | str]) -> dict[str, Any]:
+    """The wire's dotted names as dictionaries: `tenant.a.bytes` is `["tenants"]["a"]["bytes"]`."""
+    out: dict[str, Any] = {"tenants": {}, "namespaces": {}}
+    for name, value in figures.items():
+        head, _, rest = name.partition(".")
+        if head == "store":
+            _place(out, rest.split("."), value)
+        elif head in ("tenant", "namespace"):
+            # A tenant's name may have dots; a figure's last one or two words are ours.
+            words = rest.split(".")
+            count = 2 if len(words) > 2 and words[-2] in _BY_REASON else 1
+            who = ".".join(words[:-count])
+            _place(out[f"{head}s"].setdefault(who, {}), words[-count:], value)
+        else:
+            _place(out.setdefault(head, {}), rest.split("."), value)
+    return out
+
+
+_BY_REASON = frozenset({"lookup_misses", "read_misses", "shed"})
+
+
+def _place(into: dict[str, Any], words: list[str], value: object) -> None:
+    for word in words[:-1]:
+        into = into.setdefault(word, {})
+    into[words[-1]] = value

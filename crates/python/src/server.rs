@@ -1,19 +1,20 @@
 //! The server that a node runs.
 
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use keepwarm_wire::server::{Server as Inner, ServerConfig, ServerError};
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
 use crate::errors::{ClosedError, ConfigError, NodeError, detached, fault};
-use crate::store::{Store, server_time};
+use crate::store::{Store, figures, server_time};
 
 /// Serves a store to clients over a socket.
 #[pyclass(frozen, module = "keepwarm._core")]
 pub struct Server {
-    /// Gone after `stop`, and while `drain` waits; never locked across a wait.
-    inner: Mutex<Option<Inner>>,
+    /// Gone after `stop`; never locked across a wait.
+    inner: Mutex<Option<Arc<Inner>>>,
 }
 
 #[pymethods]
@@ -44,28 +45,37 @@ impl Server {
                 _ => NodeError::new_err(text),
             }
         })?;
-        Ok(Server { inner: Mutex::new(Some(server)) })
+        Ok(Server { inner: Mutex::new(Some(Arc::new(server))) })
+    }
+
+    /// The node's figures under their dotted names.
+    fn stat<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let server = self.inner()?;
+        let stat = detached(py, || server.stat()).map_err(fault)?;
+        figures(py, &stat.0)
     }
 
     /// No new clients, no new puts; calls under way have this long. True when all finished.
     fn drain(&self, py: Python<'_>, time_s: f64) -> PyResult<bool> {
         let time = server_time(time_s, "drain")?;
-        let Some(server) = self.lock().take() else {
-            return Err(ClosedError::new_err("the server is stopped, or drains already"));
-        };
-        let (finished, server) = detached(py, || (server.drain(time), server)).map_err(fault)?;
-        *self.lock() = Some(server);
-        Ok(finished)
+        let server = self.inner()?;
+        detached(py, || server.drain(time)).map_err(fault)
     }
 
+    /// Ends connections and threads, once calls of this object in other threads have returned.
     fn stop(&self, py: Python<'_>) -> PyResult<()> {
         let taken = self.lock().take();
-        detached(py, || taken.map(Inner::stop)).map_err(fault).map(drop)
+        // Dropping the last reference is what stops it.
+        detached(py, || drop(taken)).map_err(fault)
     }
 }
 
 impl Server {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Inner>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<Inner>>> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn inner(&self) -> PyResult<Arc<Inner>> {
+        self.lock().clone().ok_or_else(|| ClosedError::new_err("the server is stopped"))
     }
 }

@@ -69,18 +69,19 @@ impl Leases {
         (LeaseId(id), hold)
     }
 
-    /// Moves the end to `hold` from now, at most `LEASE_MAX`, and `LEASE_TOTAL_MAX` from its
-    /// grant. Never shortens. False when it is not this session's or cannot hold any longer.
+    /// Makes it hold for `hold` from now, at most `LEASE_MAX`, and `LEASE_TOTAL_MAX` from its
+    /// grant. Never shortens. False when it has ended, is not this session's, or holds as long as
+    /// it ever may.
     pub fn renew(&mut self, session: u64, id: LeaseId, hold: Duration, now: Instant) -> bool {
         let Some(lease) = self.by_id.get_mut(&id.0) else { return false };
         if lease.session != session || lease.end <= now {
             return false;
         }
-        let last = lease.granted.after(LEASE_TOTAL_MAX);
-        if lease.end >= last {
-            return false;
+        let wanted = now.after(hold.min(LEASE_MAX));
+        let end = wanted.min(lease.granted.after(LEASE_TOTAL_MAX));
+        if end <= lease.end {
+            return lease.end >= wanted;
         }
-        let end = now.after(hold.min(LEASE_MAX)).min(last).max(lease.end);
         self.by_end.remove(&(lease.end, id.0));
         self.by_end.insert((end, id.0));
         lease.end = end;
@@ -147,12 +148,14 @@ mod tests {
         let mut leases = Leases::new(8, 8);
         let (id, hold) = leases.grant(1, vec![4], 99 * SECOND, at(0));
         assert_eq!(hold, LEASE_MAX);
-        for second in (5..55).step_by(5) {
+        for second in (5..50).step_by(5) {
             assert!(leases.renew(1, id, 10 * SECOND, at(second)));
             assert!(leases.expire(at(second + 9)).is_none());
         }
-        assert!(leases.renew(1, id, 10 * SECOND, at(55)), "to the last second");
-        assert!(!leases.renew(1, id, 10 * SECOND, at(56)));
+        assert!(leases.renew(1, id, 10 * SECOND, at(54)), "to the last second");
+        assert!(!leases.renew(1, id, 10 * SECOND, at(55)), "not beyond");
+        assert!(leases.renew(1, id, SECOND, at(55)), "it holds that long anyway");
+        assert!(leases.expire(at(59)).is_none());
         assert!(leases.expire(at(60)).is_some());
         assert!(!leases.renew(1, id, SECOND, at(60)));
     }

@@ -1,22 +1,35 @@
 //! Keepwarm's store: keys, arena, index, policies, leases. Knows no network and no Python.
 
 pub mod arena;
+mod arena_bytes;
+mod blocks;
+mod check;
 pub mod checksum;
 pub mod clock;
 pub mod config;
+pub mod epochs;
 pub mod error;
 pub mod events;
 mod ghosts;
 pub mod guards;
 pub mod identity;
 mod index;
+mod inner;
 mod leases;
+mod lookups;
+mod namespaces;
 pub mod outcome;
 mod pending;
 pub mod policy;
+mod puts;
+mod reads;
+mod room;
 pub mod session;
+mod settings;
+mod spaces;
 pub mod stats;
 pub mod store;
+pub mod subscription;
 mod tenants;
 pub mod types;
 
@@ -28,4 +41,5 @@ pub use guards::{ReadPin, WriteGrant};
 pub use outcome::{Attached, BlockPut, Hit, Lookup, Reported, Reserve};
 pub use session::Session;
 pub use stats::{Counters, NamespaceStats, Stats, TenantStats};
-pub use store::{Store, Subscription};
+pub use store::Store;
+pub use subscription::Subscription;

@@ -1,5 +1,10 @@
 //! Everything that a metrics page needs, taken at one moment.
 
+use crate::arena::GRANULE_BYTES;
+use crate::inner::Inner;
+use crate::namespaces::Namespace;
+use crate::store::Store;
+use crate::tenants::Tenant;
 use crate::types::{Epoch, MissReason, NamespaceId, ShedReason};
 
 /// Reasons are counted in arrays indexed by their wire codes.
@@ -60,9 +65,56 @@ pub struct Counters {
     pub leases_expired: u64,
     /// Epochs adopted.
     pub epochs: u64,
+    /// Epochs that could not be made durable, and so were not adopted.
+    pub epochs_failed: u64,
 }
 
 impl Counters {
+    /// Adds another's counts.
+    pub fn add(&mut self, other: &Counters) {
+        let arrays = [
+            (&mut self.lookup_misses, &other.lookup_misses),
+            (&mut self.read_misses, &other.read_misses),
+            (&mut self.shed, &other.shed),
+        ];
+        for (sum, more) in arrays {
+            sum.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
+        }
+        for (sum, more) in self.singles_mut().into_iter().zip({ *other }.singles_mut()) {
+            *sum += *more;
+        }
+    }
+
+    /// Every count that is not by reason, in the order of the fields.
+    fn singles_mut(&mut self) -> [&mut u64; 24] {
+        [
+            &mut self.lookup_hits,
+            &mut self.lookup_after_miss,
+            &mut self.reads,
+            &mut self.read_bytes,
+            &mut self.stored,
+            &mut self.stored_bytes,
+            &mut self.blocks_stored,
+            &mut self.present,
+            &mut self.pending,
+            &mut self.aborted,
+            &mut self.evicted,
+            &mut self.evicted_for_quota,
+            &mut self.expired,
+            &mut self.outdated,
+            &mut self.dropped,
+            &mut self.corrupt,
+            &mut self.reports_intact,
+            &mut self.relocated,
+            &mut self.incomplete,
+            &mut self.leases,
+            &mut self.leases_refused,
+            &mut self.leases_expired,
+            &mut self.epochs,
+            &mut self.epochs_failed,
+        ]
+    }
+
     /// Count of one reason for lookup misses.
     pub fn lookup_missed(&self, reason: MissReason) -> u64 {
         self.lookup_misses[reason as usize]
@@ -164,4 +216,94 @@ pub struct Stats {
     pub tenants: Vec<TenantStats>,
     /// By namespace.
     pub namespaces: Vec<NamespaceStats>,
+}
+
+impl Store {
+    /// Everything that a metrics page needs. Holds the lock for a walk over tenants and
+    /// namespaces, not over blocks.
+    pub fn stats(&self) -> Stats {
+        let epochs_durable = self.epochs.lock().is_durable();
+        let inner = self.lock();
+        let bytes = |granules: u64| granules * GRANULE_BYTES as u64;
+        let granules = u64::from(inner.allocator.granules());
+        let mut counters = Counters::default();
+        inner.tenants.iter().for_each(|tenant| counters.add(&tenant.counters));
+        let blocks_max = u64::from(inner.index.capacity());
+        let index_bytes = inner.index.bytes() as u64;
+        Stats {
+            incarnation: self.incarnation(),
+            policy: self.policy.name(),
+            capacity_bytes: bytes(granules),
+            used_bytes: bytes(inner.tenants.iter().map(|tenant| tenant.used).sum()),
+            writing_bytes: bytes(inner.writing),
+            leased_bytes: bytes(inner.leased),
+            leased_bytes_max: bytes(granules / 2),
+            blocks_max,
+            blocks: u64::from(inner.index.used()),
+            index_bytes,
+            index_bytes_per_entry: index_bytes as f64 / blocks_max as f64,
+            part_bytes: inner.parts.bytes() as u64,
+            ghost_bytes: inner.ghosts.bytes() as u64,
+            leases: inner.leases.len() as u64,
+            reads_in_flight: inner.reads,
+            epochs_durable,
+            events_next: inner.events.next(),
+            counters,
+            tenants: inner.tenants.iter().map(tenant_stats).collect(),
+            namespaces: inner
+                .namespaces
+                .iter()
+                .map(|(id, s)| namespace_stats(&inner, id, s))
+                .collect(),
+        }
+    }
+}
+
+fn tenant_stats(tenant: &Tenant) -> TenantStats {
+    TenantStats {
+        name: tenant.name.clone(),
+        bytes: tenant.used * GRANULE_BYTES as u64,
+        quota_bytes: tenant.quota_bytes,
+        blocks: tenant.blocks,
+        leased_bytes: tenant.leased * GRANULE_BYTES as u64,
+        counters: tenant.counters,
+    }
+}
+
+fn namespace_stats(inner: &Inner, id: NamespaceId, space: &Namespace) -> NamespaceStats {
+    let model = space.spec.fields().get("model").map(ToString::to_string);
+    NamespaceStats {
+        id,
+        fingerprint: space.spec.fingerprint(),
+        tenant: inner.tenants[space.tenant].name.clone(),
+        model: model.unwrap_or_default().trim_matches('"').to_string(),
+        epoch: space.epoch,
+        sessions: space.sessions,
+        blocks: space.live,
+        hidden_blocks: space.hidden,
+        filling_blocks: space.filling,
+        bytes: space.granules * GRANULE_BYTES as u64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A counter that `add` forgets would vanish from the sum over tenants.
+    #[test]
+    fn adding_forgets_no_counter() {
+        let words = size_of::<Counters>() / 8;
+        let mut one = Counters::default();
+        one.singles_mut().into_iter().for_each(|count| *count = 1);
+        for array in [&mut one.lookup_misses, &mut one.read_misses, &mut one.shed] {
+            array.fill(1);
+        }
+        assert_eq!(one.singles_mut().len() + 3 * CODES, words);
+        let mut sum = one;
+        sum.add(&one);
+        let two = one.singles_mut().map(|count| *count * 2);
+        assert_eq!(sum.singles_mut().map(|count| *count), two);
+        assert_eq!(sum.shed, [2; CODES]);
+    }
 }

@@ -1,23 +1,58 @@
-//! The store.
+//! One node's memory of KV blocks.
+//!
+//! A request, end to end:
+//! ```text
+//!  attach   spaces.rs   encoding + key check ─► a namespace number that this session may use
+//!  lookup   lookups.rs  keys ─► index ─► hits, a lease that pins them, a reason for the first miss
+//!  read     reads.rs    key + part ─► a pin; bytes leave the arena without the lock; pin drops
+//!  touch    lookups.rs  the prefix that was used, tail first ─► the tenant's policy
+//!  reserve  puts.rs     key + part ─► room (room.rs: evict, move) ─► a grant of extents
+//!  commit   puts.rs     checksum ─► the last part makes the block visible (blocks.rs), an event
+//! ```
+//! One lock guards the metadata (`inner.rs`); a call holds it for microseconds and never while
+//! bytes move. Epochs go to disk under a lock of their own, taken before the first.
 
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::config::StoreConfig;
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use crate::arena::Arena;
+use crate::config::{PolicyKind, StoreConfig};
+use crate::epochs::EpochFile;
 use crate::error::StoreError;
-use crate::events::{EventBatch, EventFilter};
+use crate::events::EventFilter;
+use crate::inner::Inner;
 use crate::session::Session;
-use crate::stats::Stats;
+use crate::subscription::Subscription;
 use crate::types::Clock;
 
-/// One node's memory of KV blocks.
+/// Slots that one tick looks at for hidden and expired blocks.
+const SWEEP_TICK: u32 = 16_384;
+/// Blocks of one tenant beyond its quota that one tick lets go.
+const SHRINK_TICK: u32 = 1_024;
+
+/// One node's memory of KV blocks. See the module's map.
 pub struct Store {
-    clock: Arc<dyn Clock>,
+    pub(crate) arena: Arena,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) epochs: Mutex<EpochFile>,
+    pub(crate) policy: PolicyKind,
+    inner: Mutex<Inner>,
+    incarnation: u64,
+    namespaces_max: u16,
+    next_session: AtomicU64,
+    /// Somewhere the last pin of an older epoch went.
+    quiet: Condvar,
+    /// There are new events.
+    news: Condvar,
 }
 
 impl std::fmt::Debug for Store {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Store").finish_non_exhaustive()
+        f.debug_struct("Store").field("incarnation", &self.incarnation).finish_non_exhaustive()
     }
 }
 
@@ -25,69 +60,131 @@ impl Store {
     /// Allocates everything the store will ever need.
     ///
     /// # Errors
-    /// A setting that no store can have; memory that is not there; an epoch file that cannot be read.
-    pub fn open(_config: StoreConfig, clock: Arc<dyn Clock>) -> Result<Arc<Store>, StoreError> {
-        Ok(Arc::new(Store { clock }))
+    /// A setting that no store can have; memory that is not there; an epoch file that cannot be
+    /// read.
+    pub fn open(config: StoreConfig, clock: Arc<dyn Clock>) -> Result<Arc<Store>, StoreError> {
+        let settled = crate::settings::settle(config)?;
+        let epochs = EpochFile::open(settled.state_dir.clone())?;
+        let arena = Arena::create(settled.capacity_bytes, settled.populate)?;
+        let seeds = crate::settings::random_words();
+        let inner = Inner::new(&settled, &seeds, clock.now());
+        Ok(Arc::new(Store {
+            arena,
+            clock,
+            epochs: Mutex::new(epochs),
+            policy: settled.policy,
+            inner: Mutex::new(inner),
+            incarnation: seeds[0],
+            namespaces_max: settled.limits.namespaces_max,
+            next_session: AtomicU64::new(1),
+            quiet: Condvar::new(),
+            news: Condvar::new(),
+        }))
     }
 
     /// Random number of this opening.
     pub fn incarnation(&self) -> u64 {
-        self.clock.now().0
+        self.incarnation
     }
 
     /// A new session: one for each connection or embedded handle. Its drop releases its leases.
     pub fn session(self: &Arc<Self>) -> Session {
-        Session { store: self.clone() }
+        let id = self.next_session.fetch_add(1, Ordering::Relaxed);
+        Session::new(self.clone(), id, self.namespaces_max)
     }
 
-    /// Everything that a metrics page needs.
-    pub fn stats(&self) -> Stats {
-        unimplemented!()
-    }
-
-    /// Bounded housekeeping: ends leases, takes back incomplete, expired and hidden blocks. Call
-    /// it about ten times a second.
-    pub fn tick(&self) {}
-
-    /// Counts everything again and says what does not add up.
-    ///
-    /// # Errors
-    /// The first thing that does not add up.
-    pub fn check(&self) -> Result<(), String> {
-        Ok(())
+    /// Bounded housekeeping: ends leases, takes back incomplete, expired and hidden blocks, and
+    /// what a shrunk quota no longer holds. Call it about ten times a second.
+    pub fn tick(&self) {
+        let mut inner = self.lock();
+        let now = self.clock.now();
+        inner.expire_leases(now);
+        inner.cancel_abandoned(now);
+        if inner.hidden > 0 || inner.tenants.iter().any(|tenant| tenant.has_ttl()) {
+            inner.sweep(SWEEP_TICK, now);
+        }
+        inner.shrink(SHRINK_TICK, now);
     }
 
     /// Changes a tenant's quota; shrinking it takes blocks back over the next puts and ticks.
     ///
     /// # Errors
     /// An unknown tenant.
-    pub fn set_quota(&self, _tenant: &str, _bytes: Option<u64>) -> Result<(), StoreError> {
+    pub fn set_quota(&self, tenant: &str, bytes: Option<u64>) -> Result<(), StoreError> {
+        let mut inner = self.lock();
+        let found = inner.tenants.iter_mut().find(|known| known.name == tenant);
+        found.ok_or_else(|| StoreError::UnknownTenant(tenant.into()))?.quota_bytes = bytes;
         Ok(())
     }
 
     /// Changes when puts are shed: reads in flight, and arena bytes granted to writers.
-    pub fn set_watermarks(&self, _reads_in_flight: u32, _writing_bytes: u64) {}
+    pub fn set_watermarks(&self, reads_in_flight: u32, writing_bytes: u64) {
+        let mut inner = self.lock();
+        inner.limits.reads_watermark = reads_in_flight;
+        inner.limits.writing_bytes_max = writing_bytes;
+    }
 
-    /// Events from `from` = (incarnation, sequence) on if the ring still holds it, else a snapshot
-    /// first.
+    /// Events from `from` = (incarnation, sequence) on if the ring still holds it, else a resync
+    /// and a snapshot first.
     pub fn subscribe(
         self: &Arc<Self>,
-        _filter: EventFilter,
-        _from: Option<(u64, u64)>,
+        filter: EventFilter,
+        from: Option<(u64, u64)>,
     ) -> Subscription {
-        Subscription { store: self.clone() }
+        Subscription::new(self.clone(), filter, from)
+    }
+
+    pub(crate) fn lock(&self) -> Locked<'_> {
+        let guard = self.inner.lock();
+        let events_seen = guard.events.next();
+        Locked { store: self, guard, events_seen }
     }
 }
 
-/// One subscriber's place in the stream of events. Holds a cursor, no events.
-#[derive(Debug)]
-pub struct Subscription {
-    store: Arc<Store>,
+/// The metadata, locked. Wakes whoever waits for what changed, as it lets go.
+pub(crate) struct Locked<'a> {
+    store: &'a Store,
+    guard: MutexGuard<'a, Inner>,
+    events_seen: u64,
 }
 
-impl Subscription {
-    /// What comes next; waits up to `timeout` (real time) for it.
-    pub fn next_batch(&mut self, _timeout: Duration) -> EventBatch {
-        EventBatch::Resync { incarnation: self.store.incarnation() }
+impl<'a> Locked<'a> {
+    /// What `make_room` needs, which may let go of the lock for a while.
+    pub fn room_parts(&mut self) -> (&mut MutexGuard<'a, Inner>, &'a Arena) {
+        (&mut self.guard, &self.store.arena)
+    }
+
+    /// Waits until the last pin of an older epoch goes somewhere, or for `timeout`.
+    pub fn wait_quiet(&mut self, timeout: Duration) {
+        self.store.quiet.wait_for(&mut self.guard, timeout);
+    }
+
+    /// Waits until there are new events, or for `timeout`.
+    pub fn wait_news(&mut self, timeout: Duration) {
+        self.store.news.wait_for(&mut self.guard, timeout);
+    }
+}
+
+impl Deref for Locked<'_> {
+    type Target = Inner;
+    fn deref(&self) -> &Inner {
+        &self.guard
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut Inner {
+        &mut self.guard
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        if self.guard.events.next() != self.events_seen {
+            self.store.news.notify_all();
+        }
+        if std::mem::take(&mut self.guard.has_quieted) {
+            self.store.quiet.notify_all();
+        }
     }
 }

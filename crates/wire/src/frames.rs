@@ -12,7 +12,7 @@
 //! checksum in a get's reply, by the trailer in a put. `docs/wire.md` lists every field and what a
 //! receiver does with each violation.
 
-use xxhash_rust::xxh3::Xxh3Default;
+use keepwarm_store::checksum::Hasher;
 
 /// First bytes of every frame.
 pub const MAGIC: [u8; 4] = *b"KWRM";
@@ -260,7 +260,7 @@ pub fn append_frame(out: &mut Vec<u8>, head: FrameHead, body: impl FnOnce(&mut V
 }
 
 fn checksum(header: &[u8; HEADER_BYTES], body: &[u8]) -> u64 {
-    let mut hash = Xxh3Default::new();
+    let mut hash = Hasher::new();
     hash.update(&header[..CHECKED_BYTES]);
     hash.update(body);
     hash.digest()

@@ -1,18 +1,77 @@
-"""The command line. One file per command; this one only assembles them."""
+"""The command line: one file per command; this one only assembles them and maps errors to exits.
+
+A command is a function in a file of its own, and a name in `_COMMANDS`. Its file imports what is
+heavy when it is called. It returns its exit code, or None for 0, and raises Keepwarm's errors.
+"""
 
 from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
 
 import cyclopts
 
 import keepwarm
+from keepwarm.cli.drop import drop
+from keepwarm.cli.exits import FAILED, UNREACHABLE, USAGE, UnreachableError
+from keepwarm.cli.serve import serve
+from keepwarm.cli.stat import stat
+from keepwarm.errors import ArgumentError, ConfigError, IdentityError, KeepwarmError
 
-app = cyclopts.App(
-    name="keepwarm",
-    help="A shared context memory for LLM inference fleets.",
-    version=keepwarm.__version__,
-)
+HELP = """\
+A shared context memory for LLM inference fleets.
+
+A node keeps the KV blocks that engines have computed, and gives them
+back to any engine on this machine that needs them, instead of computing
+them again. Begin with two commands:
+
+  keepwarm serve --capacity 16GiB   run a node, until Ctrl-C
+  keepwarm stat                     what it holds, and how often it hits
+
+Then, in Python: memory = keepwarm.connect()
+"""
+EPILOGUE = "Exit codes: 0 ok, 1 failed, 2 usage, 3 node unreachable."
+
+_COMMANDS = (serve, stat, drop)  # in the order in which help shows them
 
 
-def main() -> None:
-    """Run the ``keepwarm`` command."""
-    app()
+def _app() -> cyclopts.App:
+    app = cyclopts.App(
+        name="keepwarm",
+        help=HELP,
+        help_epilogue=EPILOGUE,
+        help_format="plaintext",
+        version=keepwarm.__version__,
+        version_flags=["--version"],
+        result_action="return_value",
+    )
+    for place, function in enumerate(_COMMANDS):
+        app.command(function, sort_key=place)
+    return app
+
+
+app = _app()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the ``keepwarm`` command; returns its exit code."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        code = app(given, exit_on_error=False, print_error=False)
+    except cyclopts.CycloptsError as error:
+        return _failed(str(error), USAGE, hint="keepwarm --help lists what there is")
+    except (ArgumentError, ConfigError, IdentityError) as error:
+        return _failed(str(error), USAGE)
+    except UnreachableError as error:
+        return _failed(str(error), UNREACHABLE)
+    except KeepwarmError as error:
+        return _failed(str(error), FAILED)
+    except BrokenPipeError:
+        return FAILED  # whoever read the output went away
+    return code if isinstance(code, int) else 0
+
+
+def _failed(text: str, code: int, hint: str = "") -> int:
+    line = " ".join(text.split())
+    sys.stderr.write(f"keepwarm: {line}{f'; {hint}' if hint else ''}\n")
+    return code

@@ -4,7 +4,7 @@ The metrics page, the documents and the dashboards are made from this list; a te
 figure of a node is in it or in `NOT_METRICS`, and that nothing in it is without a figure.
 
 `source` names a figure of `Memory.stat()`: of the store, or with a `scope` of each tenant or
-namespace, or of the server. A source with the label `reason` is a table of figures by reason.
+namespace, or of the server. With `table` the source is a table of figures, by that label.
 Units come last in names, Prometheus' base units; counters end in `_total` on the page.
 """
 
@@ -24,12 +24,12 @@ class Metric(NamedTuple):
     help: str
     source: str
     scope: Scope = "store"
-    by_reason: bool = False
+    table: str | None = None
 
     @property
     def labels(self) -> tuple[str, ...]:
         """Names of its labels."""
-        return SCOPE_LABELS[self.scope] + (("reason",) if self.by_reason else ())
+        return SCOPE_LABELS[self.scope] + ((self.table,) if self.table else ())
 
 
 SCOPE_LABELS: dict[Scope, tuple[str, ...]] = {
@@ -44,12 +44,16 @@ def _gauge(name: str, source: str, text: str, scope: Scope = "store") -> Metric:
     return Metric(f"keepwarm_{name}", "gauge", text, source, scope)
 
 
-def _count(name: str, source: str, text: str) -> Metric:
-    return Metric(f"keepwarm_{name}", "counter", text, source, "tenants")
+def _count(name: str, source: str, text: str, scope: Scope = "tenants") -> Metric:
+    return Metric(f"keepwarm_{name}", "counter", text, source, scope)
 
 
 def _reasons(name: str, source: str, text: str) -> Metric:
-    return Metric(f"keepwarm_{name}", "counter", text, source, "tenants", by_reason=True)
+    return Metric(f"keepwarm_{name}", "counter", text, source, "tenants", "reason")
+
+
+def _served(name: str, text: str) -> Metric:
+    return _count(f"server_{name}", name, text, "server")
 
 
 STORE = (
@@ -105,11 +109,33 @@ NAMESPACES = (
     _gauge("namespace_epoch", "epoch", "Epoch of the namespace.", "namespaces"),
     _gauge("namespace_sessions", "sessions", "Clients that have it open.", "namespaces"),
     _gauge("namespace_blocks", "blocks", "Visible blocks.", "namespaces"),
-    _gauge("namespace_hidden_blocks", "hidden_blocks", "Blocks hidden, not yet freed.", "namespaces"),
+    _gauge(
+        "namespace_hidden_blocks", "hidden_blocks", "Blocks hidden, not yet freed.", "namespaces"
+    ),
     _gauge("namespace_filling_blocks", "filling_blocks", "Incomplete blocks.", "namespaces"),
     _gauge("namespace_bytes", "bytes", "Arena bytes held.", "namespaces"),
 )
-CATALOGUE: tuple[Metric, ...] = STORE + TENANTS + NAMESPACES
+SERVER = (
+    _gauge("server_connections", "connections", "Connections now.", "server"),
+    _gauge("server_clients_limit", "clients_max", "Most connections at once.", "server"),
+    _gauge("server_loads_bytes", "loads_bytes", "Bytes asked for by gets under way.", "server"),
+    _served("accepted", "Connections accepted."),
+    _served("refused_clients", "Connections refused because all places were taken."),
+    _served("refused_peers", "Connections refused because of their user."),
+    _served("refused_versions", "Connections refused because of their wire version."),
+    _served("violations", "Connections closed because of what they sent."),
+    _served("stalled", "Connections closed because they neither took nor sent."),
+    _served("idle_closed", "Connections closed because nothing was asked."),
+    Metric("keepwarm_server_sent_bytes", "counter", "Bytes sent.", "bytes_sent", "server"),
+    Metric(
+        "keepwarm_server_received_bytes", "counter", "Bytes received.", "bytes_received", "server"
+    ),
+    _served("puts_shed_watermark", "Blocks shed because gets come first."),
+    _served("puts_corrupt", "Blocks that arrived with another checksum."),
+    _served("system_calls", "System calls on client sockets."),
+    Metric("keepwarm_server_requests", "counter", "Requests.", "requests", "server", "request"),
+)
+CATALOGUE: tuple[Metric, ...] = STORE + TENANTS + NAMESPACES + SERVER
 
 # Of the node itself, beside the catalogue's figures: made in keepwarm.server.metrics.
 NODE_INFO = Metric("keepwarm_node", "gauge", "1, with what the node is in its labels.", "")
@@ -122,5 +148,5 @@ NOT_METRICS = {
     "store": {"incarnation", "policy"},
     "tenants": set[str](),
     "namespaces": {"fingerprint", "tenant", "model"},
-    "server": set[str](),
+    "server": {"pid", "node", "transport"},
 }

@@ -86,7 +86,7 @@ def _family(metric: catalogue.Metric, rows: Rows) -> Metric:
     family = make(metric.name, metric.help, labels=metric.labels)
     for labels, table in rows:
         value = table.get(metric.source)
-        if metric.by_reason:
+        if metric.table:
             for reason, count in (value or {}).items():
                 family.add_metric([*labels, reason], count)
         elif value is not None:

@@ -19,13 +19,12 @@ from typing import Any, Generic, TypeVar
 
 import keepwarm
 from keepwarm import _core
-from keepwarm.client import Memory
 from keepwarm.config import Loaded, make_folder_of, tenant_rows
-from keepwarm.errors import KeepwarmError
+from keepwarm.errors import ClosedError
+from keepwarm.outcomes import nest
 from keepwarm.server.admin import AdminServer
 
 T = TypeVar("T")
-STAT_DEADLINE_S = 5.0
 
 
 class State(StrEnum):
@@ -46,7 +45,6 @@ class Node:
         self.state = State.STARTING
         self.started_unix_s = time.time()
         self.admin: AdminServer | None = None
-        self._memory: Memory | None = None
         self._store: _core.Store | None = None
         self._server: _core.Server | None = None
 
@@ -62,13 +60,13 @@ class Node:
 
     def figures(self) -> dict[str, Any] | None:
         """Its figures, as `Memory.stat` gives them; None without a store."""
-        memory = self._memory
-        if memory is None:
+        server = self._server
+        if server is None:
             return None
         try:
-            return memory.stat(STAT_DEADLINE_S)
-        except KeepwarmError:
-            return None  # it stops while we look
+            return nest(server.stat())
+        except ClosedError:
+            return None  # it stopped while we looked
 
     def status(self) -> dict[str, Any]:
         """What it runs with, where that came from, and its figures."""
@@ -113,7 +111,6 @@ class Node:
             state_dir=config.state_dir,
             populate=config.populate,
         )
-        self._memory = Memory(_core.Memory.embedded(self._store), threads=1)
         self._server = _core.Server(
             self._store,
             config.address,
@@ -132,11 +129,9 @@ class Node:
         """Gives everything back; harmless twice."""
         if self._server is not None:
             self._server.stop()
-        if self._memory is not None:
-            self._memory.close()
         if self._store is not None:
             self._store.close()
-        self._server, self._memory, self._store = None, None, None
+        self._server, self._store = None, None
         self.state = State.STOPPED
         if self.admin is not None:
             self.admin.stop()

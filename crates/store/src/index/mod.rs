@@ -11,7 +11,6 @@ mod table;
 
 pub(crate) use batch::{CHUNK, Run};
 pub(crate) use entry::{Entry, Meta, NONE, Slot, State};
-pub(crate) use prefetch::prefetch;
 
 use crate::policy::Links;
 use crate::types::BlockKey;

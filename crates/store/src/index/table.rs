@@ -31,10 +31,6 @@ impl Table {
         self.cells.len() * size_of::<u32>()
     }
 
-    pub fn cells(&self) -> &[u32] {
-        &self.cells
-    }
-
     #[inline]
     pub fn hash(&self, ns: u16, key: BlockKey) -> KeyHash {
         let bits = u128::from_le_bytes(key.0);

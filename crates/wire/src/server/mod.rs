@@ -28,6 +28,7 @@ use keepwarm_store::Store;
 use self::listener::Listener;
 use self::node::Phase;
 use self::socket_file::SocketFile;
+use crate::client::NodeStat;
 use crate::deadline::Deadline;
 use crate::housekeeping::Housekeeper;
 
@@ -75,6 +76,11 @@ impl Server {
     /// Connections now.
     pub fn connections(&self) -> usize {
         self.listener.connections()
+    }
+
+    /// The figures that a client's `stat` gets, without a connection.
+    pub fn stat(&self) -> NodeStat {
+        NodeStat(counts::figures(&self.listener.node))
     }
 
     /// Goes down gently: no new clients, no new puts; calls under way have `time` to finish, and

@@ -3,9 +3,9 @@
 
 use std::io::IoSliceMut;
 
+use keepwarm_store::checksum::Hasher;
 use keepwarm_store::types::{BlockKey, PutOutcome, ShedReason};
 use keepwarm_store::{BlockPut, Reserve, WriteGrant};
-use xxhash_rust::xxh3::Xxh3Default;
 
 use super::conversation::{Conversation, Ending};
 use super::counts::add;
@@ -71,7 +71,7 @@ impl<C: Channel> Conversation<'_, C> {
     /// Receives one granted block. An error drops the grant and ends the connection.
     fn land(&mut self, index: u32, mut grant: WriteGrant) -> Result<PutOutcome, Ending> {
         self.receive_head(index, grant.len())?;
-        let mut hash = Xxh3Default::new();
+        let mut hash = Hasher::new();
         let mut patience = self.patience();
         for piece in raw::granted(&mut grant) {
             let mut rest = piece;

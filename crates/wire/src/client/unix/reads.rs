@@ -13,8 +13,8 @@
 use std::io::IoSliceMut;
 
 use keepwarm_store::Reported;
+use keepwarm_store::checksum::Hasher;
 use keepwarm_store::types::{Epoch, Generation, GetOutcome, MissReason, NamespaceId};
-use xxhash_rust::xxh3::Xxh3Default;
 
 use super::link::{Cut, Link};
 use crate::channel::{Patience, STEP_BYTES, receive_all, receive_some};
@@ -131,7 +131,7 @@ impl Link {
             return Err(Violation::Body { bytes: header.body_bytes }.into());
         }
         let mut body = [0; GetData::BYTES];
-        let mut hash = Xxh3Default::new();
+        let mut hash = Hasher::new();
         let (mut have_body, mut have) = (0, 0);
         let mut patience = Patience::until(until);
         while have_body < body.len() || have < to.len() {

@@ -2,8 +2,8 @@
 
 use std::io::IoSlice;
 
+use keepwarm_store::checksum::Hasher;
 use keepwarm_store::types::{Epoch, PutOutcome};
-use xxhash_rust::xxh3::Xxh3Default;
 
 use super::link::{Cut, Link};
 use crate::channel::{Patience, send_all};
@@ -73,14 +73,14 @@ impl Link {
         let head = self.head(Opcode::PutData, flags::TRAILER, from.len() as u64);
         self.out.clear();
         append_frame(&mut self.out, head, |out| PutDataHead { index }.write(out));
-        let mut hash = Xxh3Default::new();
+        let mut hash = Hasher::new();
         let mut patience = Patience::until(until);
         let mut first: &[u8] = &self.out;
         let mut rest = from;
         while !rest.is_empty() {
             let (chunk, after) = rest.split_at(rest.len().min(CHUNK_BYTES));
             hash.update(chunk);
-            let trailer = hash.digest().to_le_bytes();
+            let trailer = if after.is_empty() { hash.digest() } else { 0 }.to_le_bytes();
             let last: &[u8] = if after.is_empty() { &trailer } else { &[] };
             let mut slices = [IoSlice::new(first), IoSlice::new(chunk), IoSlice::new(last)];
             send_all(&mut self.socket, &mut slices, &mut patience)?;

@@ -1,0 +1,230 @@
+//! A block's life: begun, complete, hidden, free. Everything that changes what a slot is.
+
+use crate::arena::Extents;
+use crate::events::EventKind;
+use crate::index::parts::Place;
+use crate::index::{Slot, State};
+use crate::inner::{Inner, Seen};
+use crate::policy::Policy;
+use crate::types::{BlockKey, Instant, MissReason, NamespaceId, Tier};
+
+/// Why a complete block leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leaves {
+    /// Makes room for others.
+    Evicted,
+    /// Makes room under its tenant's quota.
+    Quota,
+    /// Its time ended.
+    Expired,
+    /// Its namespace moved on to a later version.
+    Outdated,
+    /// Dropped by key.
+    Dropped,
+    /// Its bytes are bad.
+    Corrupt,
+}
+
+impl Inner {
+    /// Starts an incomplete block; the caller made sure of a slot and a filling.
+    pub fn begin(&mut self, ns: u16, key: BlockKey, now: Instant) -> Option<Slot> {
+        let version = self.namespaces.at(ns).version;
+        let slot = self.index.insert(ns, key, version)?;
+        let Some(name) = self.fillings.open(slot, now) else {
+            self.index.unlist(slot);
+            self.index.free(slot);
+            return None;
+        };
+        self.index.entry_mut(slot).next = name.place;
+        self.namespaces.at_mut(ns).filling += 1;
+        Some(slot)
+    }
+
+    /// All parts are in: the block becomes visible.
+    pub fn complete(&mut self, slot: Slot, now: Instant) {
+        let entry = *self.index.entry(slot);
+        self.fillings.close(entry.next);
+        let space = self.namespaces.at_mut(entry.ns);
+        space.filling -= 1;
+        space.live += 1;
+        let (number, era) = (space.tenant, space.era);
+        let tenant = &mut self.tenants[number];
+        let meta = self.index.meta_mut(slot);
+        meta.complete();
+        meta.expiry = tenant.expiry(self.opened, now);
+        let returning = self.ghosts.recall(era, entry.key) == Some(MissReason::Evicted);
+        tenant.policy.insert(&mut self.index.slots, slot, returning);
+        tenant.blocks += 1;
+        tenant.counters.blocks_stored += 1;
+        self.ghosts.forget(era, entry.key);
+        let (key, engine_hash) = (entry.key, self.parts.engine_hash(slot));
+        let kind = EventKind::Stored { key, engine_hash };
+        self.events.push(number, NamespaceId(entry.ns), kind);
+    }
+
+    /// A part's bytes are in its extents.
+    pub fn land(&mut self, slot: Slot, place: &Place) {
+        self.parts.add(slot, place);
+        self.allocator.set_owner(&place.extents, Some(slot));
+    }
+
+    /// Gives up on an incomplete block: frees the parts that are in. Writers still at it hold
+    /// space of their own and find at their commit that it is gone.
+    pub fn cancel(&mut self, slot: Slot) {
+        let entry = *self.index.entry(slot);
+        assert_eq!(self.index.meta(slot).state(), State::Filling);
+        self.fillings.close(entry.next);
+        self.namespaces.at_mut(entry.ns).filling -= 1;
+        self.index.unlist(slot);
+        self.free_block(slot);
+    }
+
+    /// Takes back what a call found to be no longer visible.
+    pub fn take_back(&mut self, slot: Slot, seen: Seen) {
+        match seen {
+            Seen::Hidden => self.hide(slot, Leaves::Outdated),
+            Seen::Expired => self.hide(slot, Leaves::Expired),
+            Seen::HiddenFilling => self.cancel(slot),
+            Seen::Ready | Seen::Filling | Seen::Nothing => {}
+        }
+    }
+
+    /// Takes a complete block out of its policy, the table and sight at once. Its space is free
+    /// now, or with its last pin.
+    pub fn hide(&mut self, slot: Slot, why: Leaves) {
+        let tenant = self.tenant_of(slot);
+        self.tenants[tenant].policy.remove(&mut self.index.slots, slot);
+        self.hide_unordered(slot, why);
+    }
+
+    /// The same for a block that its policy has already let go of.
+    pub fn hide_unordered(&mut self, slot: Slot, why: Leaves) {
+        let entry = *self.index.entry(slot);
+        let engine_hash = self.parts.engine_hash(slot);
+        self.index.unlist(slot);
+        let space = self.namespaces.at_mut(entry.ns);
+        let (number, era, is_live) = (space.tenant, space.era, entry.version == space.version);
+        let outdated = space.hidden_reason(entry.version);
+        if is_live {
+            space.live -= 1;
+            let kind = EventKind::Removed { key: entry.key, engine_hash, tier: Tier::Dram };
+            self.events.push(number, NamespaceId(entry.ns), kind);
+        } else {
+            // Subscribers were told `Cleared`.
+            space.hidden -= 1;
+            self.hidden -= 1;
+        }
+        let reason = match why {
+            _ if !is_live => Some(outdated).filter(|reason| *reason == MissReason::Epoch),
+            Leaves::Evicted => Some(MissReason::Evicted),
+            Leaves::Quota => Some(MissReason::Quota),
+            Leaves::Expired => Some(MissReason::Expired),
+            Leaves::Outdated => Some(MissReason::Epoch),
+            Leaves::Corrupt => Some(MissReason::Corrupt),
+            Leaves::Dropped => None,
+        };
+        match reason {
+            Some(reason) => self.ghosts.remember(era, entry.key, reason),
+            None => self.ghosts.forget(era, entry.key),
+        }
+        self.tenants[number].blocks -= 1;
+        match (is_live, outdated) {
+            (true, _) => self.count_leaving(number, why),
+            (false, MissReason::Epoch) => self.count_leaving(number, Leaves::Outdated),
+            _ => {} // counted when its namespace was dropped
+        }
+        if self.index.slots.is_pinned(slot) {
+            self.index.meta_mut(slot).condemn();
+            self.namespaces.at_mut(entry.ns).condemned += 1;
+        } else {
+            self.free_block(slot);
+        }
+    }
+
+    fn count_leaving(&mut self, tenant: usize, why: Leaves) {
+        let counters = &mut self.tenants[tenant].counters;
+        let count = match why {
+            Leaves::Evicted => &mut counters.evicted,
+            Leaves::Quota => &mut counters.evicted_for_quota,
+            Leaves::Expired => &mut counters.expired,
+            Leaves::Outdated => &mut counters.outdated,
+            Leaves::Dropped => &mut counters.dropped,
+            Leaves::Corrupt => &mut counters.corrupt,
+        };
+        *count += 1;
+    }
+
+    /// Frees a condemned block that nothing pins any more.
+    #[inline]
+    pub fn free_if_last_pin(&mut self, slot: Slot) {
+        if self.index.meta(slot).state() == State::Condemned && !self.index.slots.is_pinned(slot) {
+            let ns = self.index.entry(slot).ns;
+            self.namespaces.at_mut(ns).condemned -= 1;
+            self.free_block(slot);
+        }
+    }
+
+    /// Frees space and slot of a block that is neither listed nor pinned.
+    fn free_block(&mut self, slot: Slot) {
+        let ns = self.index.entry(slot).ns;
+        let tenant = self.namespaces.at(ns).tenant;
+        let mut granules = 0;
+        let allocator = &mut self.allocator;
+        self.parts.clear(slot, |extents| {
+            granules += u64::from(extents.granules());
+            allocator.free(extents);
+        });
+        self.tenants[tenant].used -= granules;
+        self.namespaces.at_mut(ns).granules -= granules;
+        self.index.free(slot);
+    }
+
+    /// Hides all blocks of a namespace at once; returns how many were visible.
+    pub fn hide_namespace(&mut self, ns: u16) -> u64 {
+        let space = self.namespaces.at_mut(ns);
+        let hidden = space.hide_all();
+        self.hidden += hidden;
+        let (tenant, version) = (space.tenant, space.version);
+        self.events.push(tenant, NamespaceId(ns), EventKind::Cleared);
+        if version == u32::MAX {
+            self.purge(ns);
+            self.namespaces.at_mut(ns).restart_versions();
+        }
+        hidden
+    }
+
+    /// Takes back every hidden block of a namespace: once in 2^32 versions, so that none is
+    /// mistaken for one of a later version.
+    fn purge(&mut self, ns: u16) {
+        let version = self.namespaces.at(ns).version;
+        for slot in 0..self.index.capacity() {
+            if self.index.entry(slot).ns == ns {
+                let seen = self.see(slot, version, 0);
+                self.take_back(slot, seen);
+            }
+        }
+    }
+
+    /// Charges a writer's space to its tenant.
+    pub fn charge_writer(&mut self, ns: u16, extents: &Extents) {
+        let granules = u64::from(extents.granules());
+        let space = self.namespaces.at_mut(ns);
+        space.writers += 1;
+        space.granules += granules;
+        self.tenants[space.tenant].used += granules;
+        self.writing += granules;
+    }
+
+    /// The writer is done: its space is the block's now (`keep`), or free.
+    pub fn settle_writer(&mut self, ns: u16, extents: &Extents, keep: bool) {
+        let granules = u64::from(extents.granules());
+        let space = self.namespaces.at_mut(ns);
+        space.writers -= 1;
+        self.writing -= granules;
+        if !keep {
+            space.granules -= granules;
+            self.tenants[space.tenant].used -= granules;
+            self.allocator.free(extents);
+        }
+    }
+}

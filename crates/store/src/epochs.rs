@@ -1,0 +1,244 @@
+//! Epochs that survive a restart: one small file, replaced as a whole.
+//!
+//! ```text
+//! "KWEPOCHS" | version u32 | count u32 | count × (fingerprint 32 B | epoch u32) | XXH3-64 u64
+//! ```
+//! Little-endian; the checksum covers all before it; a namespace appears once, oldest first. A
+//! file that is not exactly so is refused: to guess an epoch could bring old bytes back.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use crate::checksum::xxh3_64;
+use crate::error::StoreError;
+use crate::types::Epoch;
+
+const MAGIC: [u8; 8] = *b"KWEPOCHS";
+const VERSION: u32 = 1;
+const HEADER_BYTES: usize = 16;
+const RECORD_BYTES: usize = 36;
+const TRAILER_BYTES: usize = 8;
+/// Namespaces remembered; beyond it the one that changed longest ago is forgotten.
+pub const RECORDS_MAX: usize = 4096;
+const FILE_NAME: &str = "epochs";
+
+/// One namespace's fingerprint and epoch.
+pub type Record = ([u8; 32], Epoch);
+
+/// Reads a file's bytes.
+///
+/// # Errors
+/// What is wrong with them.
+pub fn decode(bytes: &[u8]) -> Result<Vec<Record>, &'static str> {
+    if bytes.len() < HEADER_BYTES + TRAILER_BYTES || bytes[..8] != MAGIC {
+        return Err("it is not a file of epochs");
+    }
+    let number = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|i| bytes[at + i]));
+    if number(8) != VERSION {
+        return Err("its version is not 1");
+    }
+    let count = number(12) as usize;
+    if count > RECORDS_MAX || bytes.len() != HEADER_BYTES + count * RECORD_BYTES + TRAILER_BYTES {
+        return Err("its length does not fit its count");
+    }
+    let (body, trailer) = bytes.split_at(bytes.len() - TRAILER_BYTES);
+    if xxh3_64(body).to_le_bytes() != trailer {
+        return Err("its checksum does not match");
+    }
+    let mut records: Vec<Record> = Vec::with_capacity(count);
+    for record in body[HEADER_BYTES..].chunks_exact(RECORD_BYTES) {
+        let (fingerprint, epoch) = record.split_at(32);
+        let fingerprint = <[u8; 32]>::try_from(fingerprint).expect("32 bytes");
+        let epoch = u32::from_le_bytes(epoch.try_into().expect("4 bytes"));
+        records.push((fingerprint, Epoch(epoch)));
+    }
+    let mut names: Vec<_> = records.iter().map(|(fingerprint, _)| fingerprint).collect();
+    names.sort_unstable();
+    if names.windows(2).any(|pair| pair[0] == pair[1]) {
+        return Err("it names a namespace twice");
+    }
+    Ok(records)
+}
+
+/// A file's bytes for these records, at most `RECORDS_MAX` and each namespace once.
+pub fn encode(records: &[Record]) -> Vec<u8> {
+    assert!(records.len() <= RECORDS_MAX);
+    let mut bytes = MAGIC.to_vec();
+    bytes.extend(VERSION.to_le_bytes());
+    bytes.extend((records.len() as u32).to_le_bytes());
+    for (fingerprint, epoch) in records {
+        bytes.extend(fingerprint);
+        bytes.extend(epoch.0.to_le_bytes());
+    }
+    bytes.extend(xxh3_64(&bytes).to_le_bytes());
+    bytes
+}
+
+/// The epochs of namespaces, kept in a directory if there is one.
+#[derive(Debug)]
+pub(crate) struct EpochFile {
+    directory: Option<PathBuf>,
+    records: Vec<Record>,
+}
+
+impl EpochFile {
+    /// Reads what is there; a directory without a file has no epochs yet.
+    pub fn open(directory: Option<PathBuf>) -> Result<EpochFile, StoreError> {
+        let mut records = Vec::new();
+        if let Some(directory) = &directory {
+            let path = directory.join(FILE_NAME);
+            let create = fs::create_dir_all(directory);
+            create.map_err(|e| failed(directory, "cannot be created: check its parent", e))?;
+            match fs::read(&path) {
+                Ok(bytes) => records = decode(&bytes).map_err(|problem| broken(&path, problem))?,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(failed(&path, "cannot be read: check its rights", error)),
+            }
+        }
+        Ok(EpochFile { directory, records })
+    }
+
+    pub fn is_durable(&self) -> bool {
+        self.directory.is_some()
+    }
+
+    pub fn get(&self, fingerprint: &[u8; 32]) -> Option<Epoch> {
+        self.records.iter().find(|(name, _)| name == fingerprint).map(|(_, epoch)| *epoch)
+    }
+
+    /// Remembers a larger epoch; with a directory, it is on disk when this returns.
+    pub fn put(&mut self, fingerprint: [u8; 32], epoch: Epoch) -> Result<(), StoreError> {
+        let mut records = self.records.clone();
+        records.retain(|(name, _)| *name != fingerprint);
+        if records.len() == RECORDS_MAX {
+            records.remove(0);
+        }
+        records.push((fingerprint, epoch));
+        if let Some(directory) = &self.directory {
+            let written = replace(directory, &encode(&records));
+            let advice = "cannot be written: check space and rights";
+            written.map_err(|error| failed(&directory.join(FILE_NAME), advice, error))?;
+        }
+        self.records = records;
+        Ok(())
+    }
+}
+
+/// Writes a new file beside the old one and puts it in its place: after a crash there is the old
+/// one or the new one, whole.
+fn replace(directory: &Path, bytes: &[u8]) -> io::Result<()> {
+    let (path, fresh) = (directory.join(FILE_NAME), directory.join("epochs.new"));
+    let mut file = File::create(&fresh)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&fresh, &path)?;
+    File::open(directory)?.sync_all()
+}
+
+fn broken(path: &Path, problem: &str) -> StoreError {
+    let problem = format!(
+        "{problem}: restore it from a backup, or delete it and bump every namespace whose weights \
+         changed"
+    );
+    StoreError::Epochs { path: path.into(), problem, source: None }
+}
+
+fn failed(path: &Path, problem: &str, error: io::Error) -> StoreError {
+    StoreError::Epochs { path: path.into(), problem: problem.into(), source: Some(error) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn name(number: u32) -> [u8; 32] {
+        let mut name = [0; 32];
+        name[..4].copy_from_slice(&number.to_le_bytes());
+        name
+    }
+
+    /// A directory of this test's own, removed when it ends.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(test: &str) -> Scratch {
+            let name = format!("keepwarm-{test}-{}", std::process::id());
+            Scratch(std::env::temp_dir().join(name))
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn what_was_put_is_there_after_a_restart() {
+        let scratch = Scratch::new("epochs-restart");
+        let mut file = EpochFile::open(Some(scratch.0.clone())).unwrap();
+        assert!(file.is_durable());
+        file.put(name(1), Epoch(4)).unwrap();
+        file.put(name(2), Epoch(1)).unwrap();
+        file.put(name(1), Epoch(9)).unwrap();
+        let again = EpochFile::open(Some(scratch.0.clone())).unwrap();
+        assert_eq!(again.get(&name(1)), Some(Epoch(9)));
+        assert_eq!(again.get(&name(2)), Some(Epoch(1)));
+        assert_eq!(again.get(&name(3)), None);
+    }
+
+    #[test]
+    fn a_damaged_file_is_refused_by_name() {
+        let scratch = Scratch::new("epochs-damage");
+        let mut file = EpochFile::open(Some(scratch.0.clone())).unwrap();
+        file.put(name(1), Epoch(4)).unwrap();
+        let path = scratch.0.join(FILE_NAME);
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[20] ^= 1;
+        fs::write(&path, bytes).unwrap();
+        let text = EpochFile::open(Some(scratch.0.clone())).unwrap_err().to_string();
+        assert!(text.contains("epochs") && text.contains("checksum"), "{text}");
+    }
+
+    #[test]
+    fn the_oldest_is_forgotten_beyond_the_limit() {
+        let mut file = EpochFile::open(None).unwrap();
+        assert!(!file.is_durable());
+        for number in 0..=RECORDS_MAX as u32 {
+            file.put(name(number), Epoch(1)).unwrap();
+        }
+        assert_eq!(file.get(&name(0)), None);
+        assert_eq!(file.get(&name(1)), Some(Epoch(1)));
+    }
+
+    #[test]
+    fn an_unwritable_directory_keeps_the_old_epoch() {
+        let scratch = Scratch::new("epochs-unwritable");
+        let mut file = EpochFile::open(Some(scratch.0.clone())).unwrap();
+        file.put(name(1), Epoch(4)).unwrap();
+        fs::remove_dir_all(&scratch.0).unwrap();
+        assert!(file.put(name(1), Epoch(5)).is_err());
+        assert_eq!(file.get(&name(1)), Some(Epoch(4)));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_refused_or_come_back(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            if let Ok(records) = decode(&bytes) {
+                prop_assert_eq!(encode(&records), bytes);
+            }
+        }
+
+        #[test]
+        fn any_single_flip_is_refused(count in 0u32..5, at in 0usize..200, bit in 0u8..8) {
+            let records: Vec<_> = (0..count).map(|i| (name(i), Epoch(i))).collect();
+            let mut bytes = encode(&records);
+            prop_assert_eq!(decode(&bytes), Ok(records));
+            let at = at % bytes.len();
+            bytes[at] ^= 1 << bit;
+            prop_assert!(decode(&bytes).is_err());
+        }
+    }
+}

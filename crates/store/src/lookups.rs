@@ -1,0 +1,228 @@
+//! Lookups and leases: one pass over a prompt's keys.
+
+use std::time::Duration;
+
+use crate::arena::GRANULE_BYTES;
+use crate::index::{CHUNK, NONE, Run, Slot};
+use crate::inner::{Inner, Seen};
+use crate::outcome::{Hit, KEYS_MAX, Lookup};
+use crate::policy::Policy;
+use crate::session::Session;
+use crate::types::{BlockKey, Epoch, Instant, LeaseId, MissReason, NamespaceId, Tier};
+
+/// What a restore from DRAM moves in a nanosecond, bytes: a first guess, on the low side for a
+/// Unix socket; clients measure their own.
+const RESTORE_BYTES_PER_NS: u64 = 4;
+
+/// What a pass over the keys found.
+struct Pass {
+    hits: Vec<Option<Hit>>,
+    slots: Vec<Slot>,
+    prefix: u32,
+    prefix_bytes: u64,
+    miss: Option<MissReason>,
+}
+
+impl Session {
+    /// Which of `keys` (a prompt's blocks from `first_position` on) are here: one pass, not a use.
+    /// With `lease`, all hits stay readable that long (at most 10 s); where a cap does not allow
+    /// all of them, none is leased and the answer says so. Keys beyond 65,536 are not looked at.
+    pub fn lookup(
+        &self,
+        ns: NamespaceId,
+        epoch: Epoch,
+        keys: &[BlockKey],
+        // Where in the prompt the keys begin: places a run in a fleet; one node needs it not.
+        _first_position: u64,
+        lease: Option<Duration>,
+    ) -> Lookup {
+        let mut inner = match self.enter(ns, epoch) {
+            Ok(inner) => inner,
+            Err(refused) => return self.no_lookup(ns, epoch, keys, refused.miss_reason()),
+        };
+        let now = self.store.clock.now();
+        inner.expire_leases(now);
+        let pass = inner.pass(ns.0, keys, now);
+        inner.count_lookup(ns.0, keys.len(), pass.slots.len(), pass.miss);
+        let hold = lease.filter(|hold| !hold.is_zero() && !pass.slots.is_empty());
+        let leased = hold.and_then(|hold| inner.lease(self.id, ns.0, pass.slots, hold, now));
+        Lookup {
+            prefix: pass.prefix,
+            hits: pass.hits,
+            miss: pass.miss,
+            lease: leased.map(|(id, _)| id),
+            lease_ms: leased.map_or(0, |(_, hold)| hold.as_millis() as u32),
+            restore_ns: pass.prefix_bytes / RESTORE_BYTES_PER_NS,
+            epoch: inner.namespaces.at(ns.0).epoch,
+            incarnation: self.store.incarnation(),
+        }
+    }
+
+    /// Nothing hits, for one reason.
+    fn no_lookup(
+        &self,
+        ns: NamespaceId,
+        epoch: Epoch,
+        keys: &[BlockKey],
+        reason: MissReason,
+    ) -> Lookup {
+        let mut known = epoch;
+        let miss = (!keys.is_empty()).then_some(reason);
+        if reason != MissReason::Identity {
+            let mut inner = self.store.lock();
+            known = inner.namespaces.at(ns.0).epoch;
+            inner.count_lookup(ns.0, keys.len(), 0, miss);
+        }
+        Lookup {
+            prefix: 0,
+            hits: vec![None; keys.len()],
+            miss,
+            lease: None,
+            lease_ms: 0,
+            restore_ns: 0,
+            epoch: known,
+            incarnation: self.store.incarnation(),
+        }
+    }
+
+    /// Marks blocks as used, the last key first, so that a prompt's head leaves last. Returns how
+    /// many were here.
+    pub fn touch(&self, ns: NamespaceId, epoch: Epoch, keys: &[BlockKey]) -> u32 {
+        let Ok(mut inner) = self.enter(ns, epoch) else { return 0 };
+        let now = self.store.clock.now();
+        inner.touch(ns.0, &keys[..keys.len().min(KEYS_MAX)], now)
+    }
+
+    /// Makes a lease hold for `hold` from now (at most 10 s, and 60 s from its grant in all).
+    /// False when it has ended, cannot hold longer, or is not this session's.
+    pub fn renew(&self, lease: LeaseId, hold: Duration) -> bool {
+        let mut inner = self.store.lock();
+        let now = self.store.clock.now();
+        inner.leases.renew(self.id, lease, hold, now)
+    }
+
+    /// Ends a lease. Harmless when it has ended or is not this session's.
+    pub fn release(&self, lease: LeaseId) {
+        let mut inner = self.store.lock();
+        if let Some(lease) = inner.leases.release(self.id, lease) {
+            inner.end_lease(&lease);
+        }
+    }
+}
+
+impl Inner {
+    fn pass(&mut self, ns: u16, keys: &[BlockKey], now: Instant) -> Pass {
+        let mut pass = Pass {
+            hits: Vec::with_capacity(keys.len()),
+            slots: Vec::with_capacity(keys.len()),
+            prefix: 0,
+            prefix_bytes: 0,
+            miss: None,
+        };
+        let (version, tick) = (self.namespaces.at(ns).version, self.tick_of(now));
+        let (mut run, mut found) = (Run::NONE, [NONE; CHUNK]);
+        for chunk in keys[..keys.len().min(KEYS_MAX)].chunks(CHUNK) {
+            let found = &mut found[..chunk.len()];
+            self.index.find_chunk(ns, chunk, found, &mut run);
+            found.iter().for_each(|slot| self.parts.prefetch(*slot));
+            for (key, slot) in chunk.iter().zip(found.iter()) {
+                match self.see(*slot, version, tick) {
+                    Seen::Ready => self.note_hit(&mut pass, *slot),
+                    seen => self.note_miss(&mut pass, ns, *key, *slot, seen),
+                }
+            }
+        }
+        if pass.hits.len() < keys.len() {
+            pass.hits.resize(keys.len(), None);
+            pass.miss.get_or_insert(MissReason::Throttled);
+        }
+        pass
+    }
+
+    #[inline]
+    fn note_hit(&self, pass: &mut Pass, slot: Slot) {
+        let summary = self.parts.summary(slot);
+        pass.hits.push(Some(Hit {
+            tier: Tier::Dram,
+            length: summary.length,
+            generation: summary.generation,
+            checksum: summary.checksum,
+        }));
+        pass.slots.push(slot);
+        if pass.miss.is_none() {
+            pass.prefix += 1;
+            pass.prefix_bytes += u64::from(summary.granules) * GRANULE_BYTES as u64;
+        }
+    }
+
+    /// A miss; the first one gets a reason, which may take a look into the ghost list.
+    #[cold]
+    fn note_miss(&mut self, pass: &mut Pass, ns: u16, key: BlockKey, slot: Slot, seen: Seen) {
+        pass.hits.push(None);
+        self.take_back(slot, seen);
+        if pass.miss.is_none() {
+            let reason = match seen {
+                Seen::Filling => MissReason::Pending,
+                _ => self.recall(ns, key),
+            };
+            pass.miss = Some(reason);
+        }
+    }
+
+    fn count_lookup(&mut self, ns: u16, keys: usize, hits: usize, miss: Option<MissReason>) {
+        let counters = self.counters(ns);
+        counters.lookup_hits += hits as u64;
+        if let Some(reason) = miss {
+            counters.lookup_misses[reason as usize] += 1;
+            counters.lookup_after_miss += (keys - hits - 1) as u64;
+        }
+    }
+
+    /// Leases all slots or none.
+    fn lease(
+        &mut self,
+        session: u64,
+        ns: u16,
+        slots: Vec<Slot>,
+        hold: Duration,
+        now: Instant,
+    ) -> Option<(LeaseId, Duration)> {
+        let tenant = self.namespaces.at(ns).tenant;
+        let mut pinned = 0;
+        if self.leases.has_room(slots.len()) {
+            pinned = slots.iter().take_while(|slot| self.pin_lease(**slot, tenant)).count();
+        }
+        let counters = &mut self.tenants[tenant].counters;
+        if pinned < slots.len() {
+            counters.leases_refused += 1;
+            slots[..pinned].iter().for_each(|slot| self.unpin_lease(*slot));
+            return None;
+        }
+        counters.leases += 1;
+        Some(self.leases.grant(session, slots, hold, now))
+    }
+
+    fn touch(&mut self, ns: u16, keys: &[BlockKey], now: Instant) -> u32 {
+        let (version, tick) = (self.namespaces.at(ns).version, self.tick_of(now));
+        let tenant = self.namespaces.at(ns).tenant;
+        let (mut run, mut found, mut touched) = (Run::NONE, [NONE; CHUNK], 0);
+        let mut reversed = [BlockKey::default(); CHUNK];
+        for chunk in keys.rchunks(CHUNK) {
+            let reversed = &mut reversed[..chunk.len()];
+            reversed.iter_mut().zip(chunk.iter().rev()).for_each(|(to, key)| *to = *key);
+            let found = &mut found[..chunk.len()];
+            self.index.find_chunk(ns, reversed, found, &mut run);
+            self.index.prefetch_links(found);
+            for slot in found.iter() {
+                match self.see(*slot, version, tick) {
+                    Seen::Ready => {
+                        self.tenants[tenant].policy.touch(&mut self.index.slots, *slot);
+                        touched += 1;
+                    }
+                    seen => self.take_back(*slot, seen),
+                }
+            }
+        }
+        touched
+    }
+}

@@ -1,0 +1,206 @@
+//! Puts, in two phases: reserve space, then commit what was written there.
+
+use crate::guards::{Claim, WriteGrant};
+use crate::index::Slot;
+use crate::index::parts::{Place, granules_of, pool_need};
+use crate::inner::{Inner, Seen};
+use crate::outcome::{BlockPut, Reserve};
+use crate::pending::PartState;
+use crate::room::{Need, make_room};
+use crate::session::Session;
+use crate::store::{Locked, Store};
+use crate::types::{BlockKey, Epoch, Instant, NamespaceId, PutOutcome, ShedReason};
+
+/// What a put finds under its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    Present,
+    Pending,
+    /// An incomplete block that lacks this part.
+    Lacking(Slot),
+    Nothing,
+}
+
+/// Why a put goes no further.
+enum Stop {
+    Present,
+    Pending,
+    Shed(ShedReason),
+}
+
+impl Session {
+    /// Asks for space for one part of a block. `Granted` space is the caller's until it commits or
+    /// drops the grant.
+    pub fn reserve(&self, ns: NamespaceId, epoch: Epoch, put: BlockPut) -> Reserve {
+        let mut inner = match self.enter(ns, epoch) {
+            Ok(inner) => inner,
+            Err(refused) => return Reserve::Shed(refused.shed_reason()),
+        };
+        let now = self.store.clock.now();
+        inner.expire_leases(now);
+        let claim = claim(&mut inner, ns.0, put, now);
+        let counters = inner.counters(ns.0);
+        match claim {
+            Ok(claim) => {
+                Reserve::Granted(WriteGrant { store: self.store.clone(), claim, is_settled: false })
+            }
+            Err(Stop::Present) => {
+                counters.present += 1;
+                Reserve::Present
+            }
+            Err(Stop::Pending) => {
+                counters.pending += 1;
+                Reserve::Pending
+            }
+            Err(Stop::Shed(reason)) => {
+                counters.shed[reason as usize] += 1;
+                Reserve::Shed(reason)
+            }
+        }
+    }
+}
+
+/// Claims space for a part, or says why not.
+fn claim(inner: &mut Locked<'_>, ns: u16, put: BlockPut, now: Instant) -> Result<Claim, Stop> {
+    inner.admit(ns, put).map_err(Stop::Shed)?;
+    let found = inner.find_for_put(ns, put.key, put.part, now);
+    let is_new = match found {
+        Found::Present => return Err(Stop::Present),
+        Found::Pending => return Err(Stop::Pending),
+        Found::Lacking(_) => false,
+        Found::Nothing => true,
+    };
+    if is_new && inner.fillings.is_full() && inner.cancel_abandoned(now) == 0 {
+        return Err(Stop::Shed(ShedReason::Busy));
+    }
+    let version = inner.namespaces.at(ns).version;
+    let need = Need { ns, part: put.part, granules: granules_of(put.len), is_new, now };
+    let (guard, arena) = inner.room_parts();
+    let extents = make_room(guard, arena, need).map_err(Stop::Shed)?;
+    // The lock may have been let go while blocks moved: look again.
+    let again = inner.find_for_put(ns, put.key, put.part, now);
+    let slot = match again {
+        _ if inner.namespaces.at(ns).version != version => Err(Stop::Shed(ShedReason::Epoch)),
+        Found::Present => Err(Stop::Present),
+        Found::Pending => Err(Stop::Pending),
+        Found::Lacking(slot) => Ok(slot),
+        Found::Nothing => inner.begin(ns, put.key, now).ok_or(Stop::Shed(ShedReason::Busy)),
+    };
+    let slot = match slot {
+        Ok(slot) => slot,
+        Err(stop) => {
+            inner.allocator.free(&extents);
+            return Err(stop);
+        }
+    };
+    let place = inner.index.entry(slot).next;
+    let (filling, state) = inner.fillings.at(place);
+    state.begin(put.part, now);
+    inner.records_promised += pool_need(put.part);
+    inner.charge_writer(ns, &extents);
+    let BlockPut { part, len, engine_hash, .. } = put;
+    Ok(Claim { ns, version, slot, filling, part, len, engine_hash, extents })
+}
+
+impl Inner {
+    /// What no put may be, and what this moment does not allow.
+    fn admit(&self, ns: u16, put: BlockPut) -> Result<(), ShedReason> {
+        let limits = &self.limits;
+        if put.part >= self.namespaces.at(ns).spec.parts() || put.len == 0 {
+            return Err(ShedReason::Invalid);
+        }
+        let granules = granules_of(put.len);
+        if put.len > limits.part_bytes_max || granules > self.allocator.granules() {
+            return Err(ShedReason::TooLarge);
+        }
+        let writing = (self.writing + u64::from(granules)) * crate::arena::GRANULE_BYTES as u64;
+        if self.reads > u64::from(limits.reads_watermark) || writing > limits.writing_bytes_max {
+            return Err(ShedReason::Watermark);
+        }
+        Ok(())
+    }
+
+    /// What is under the key; takes back what is hidden or whose time has ended.
+    fn find_for_put(&mut self, ns: u16, key: BlockKey, part: u8, now: Instant) -> Found {
+        let Some(slot) = self.index.find(ns, key) else { return Found::Nothing };
+        let seen = self.see(slot, self.namespaces.at(ns).version, self.tick_of(now));
+        match seen {
+            Seen::Ready => Found::Present,
+            Seen::Filling => {
+                let place = self.index.entry(slot).next;
+                match self.fillings.at(place).1.part(part) {
+                    PartState::Missing => Found::Lacking(slot),
+                    PartState::Writing | PartState::Landed => Found::Pending,
+                }
+            }
+            seen => {
+                self.take_back(slot, seen);
+                Found::Nothing
+            }
+        }
+    }
+
+    /// Gives up on incomplete blocks that nobody writes any more; returns how many.
+    pub fn cancel_abandoned(&mut self, now: Instant) -> usize {
+        let abandoned = self.fillings.abandoned(now);
+        for slot in &abandoned {
+            let tenant = self.tenant_of(*slot);
+            self.tenants[tenant].counters.incomplete += 1;
+            self.cancel(*slot);
+        }
+        abandoned.len()
+    }
+}
+
+impl Store {
+    pub(crate) fn commit(&self, claim: &Claim, checksum: u64) -> PutOutcome {
+        let now = self.clock.now();
+        let mut locked = self.lock();
+        let inner = &mut *locked;
+        inner.records_promised -= pool_need(claim.part);
+        let is_current = inner.namespaces.at(claim.ns).version == claim.version;
+        let Some(filling) = inner.fillings.get(claim.filling).filter(|_| is_current) else {
+            // Hidden by an epoch or a drop while it was written.
+            if inner.fillings.get(claim.filling).is_some() {
+                inner.cancel(claim.slot);
+            }
+            inner.settle_writer(claim.ns, &claim.extents, false);
+            inner.counters(claim.ns).shed[ShedReason::Epoch as usize] += 1;
+            return PutOutcome::Shed(ShedReason::Epoch);
+        };
+        filling.land(claim.part, now);
+        let is_complete = filling.is_complete(inner.namespaces.at(claim.ns).spec.parts());
+        inner.settle_writer(claim.ns, &claim.extents, true);
+        let Claim { part, len: length, extents, .. } = *claim;
+        let generation = inner.next_generation();
+        inner.land(claim.slot, &Place { part, length, checksum, generation, extents });
+        if claim.engine_hash.is_some() {
+            inner.parts.set_engine_hash(claim.slot, claim.engine_hash);
+        }
+        if is_complete {
+            inner.complete(claim.slot, now);
+        }
+        let counters = inner.counters(claim.ns);
+        counters.stored += 1;
+        counters.stored_bytes += u64::from(length);
+        PutOutcome::Stored
+    }
+
+    pub(crate) fn abort(&self, claim: &Claim, reason: Option<ShedReason>) {
+        let mut inner = self.lock();
+        let now = self.clock.now();
+        inner.records_promised -= pool_need(claim.part);
+        inner.settle_writer(claim.ns, &claim.extents, false);
+        if let Some(filling) = inner.fillings.get(claim.filling) {
+            filling.abort(claim.part, now);
+            if filling.is_empty() {
+                inner.cancel(claim.slot);
+            }
+        }
+        let counters = inner.counters(claim.ns);
+        match reason {
+            Some(reason) => counters.shed[reason as usize] += 1,
+            None => counters.aborted += 1,
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! From what a user gives to what a store is built of: defaults filled in, limits checked.
+
+use std::hash::{BuildHasher, RandomState};
+
+use crate::arena::{Allocator, GRANULE_BYTES};
+use crate::config::{StoreConfig, TenantConfig};
+use crate::error::StoreError;
+use crate::events::EventRing;
+use crate::ghosts::Ghosts;
+use crate::identity::DEFAULT_TENANT;
+use crate::index::parts::Parts;
+use crate::index::{ENTRIES_MAX, Index};
+use crate::inner::Inner;
+use crate::leases::Leases;
+use crate::namespaces::Namespaces;
+use crate::pending::Fillings;
+use crate::tenants::Tenant;
+use crate::types::Instant;
+
+/// Arena bytes for which one entry is allocated unless the user says otherwise.
+const BYTES_PER_ENTRY: u64 = 64 << 10;
+const ENTRIES_MIN: u32 = 1024;
+const TENANTS_MAX: usize = 1024;
+const NAMESPACES_MAX: u16 = 4096;
+const FILLING_MAX: u32 = 1 << 20;
+/// 8 TiB: more needs more than one arena.
+const CAPACITY_MAX: u64 = 1 << 43;
+
+fn refuse(setting: &'static str, found: impl ToString, want: impl ToString) -> StoreError {
+    StoreError::Config { setting, found: found.to_string(), want: want.to_string() }
+}
+
+/// Fills in defaults and refuses what no store can have.
+pub(crate) fn settle(mut config: StoreConfig) -> Result<StoreConfig, StoreError> {
+    let granule = GRANULE_BYTES as u64;
+    if !(granule..=CAPACITY_MAX).contains(&config.capacity_bytes) {
+        let want = format!("from {granule} to {CAPACITY_MAX} bytes");
+        return Err(refuse("capacity_bytes", config.capacity_bytes, want));
+    }
+    config.capacity_bytes -= config.capacity_bytes % granule;
+    let default = (config.capacity_bytes / BYTES_PER_ENTRY).max(ENTRIES_MIN.into());
+    let blocks = config.max_blocks.map_or(default, u64::from);
+    if blocks == 0 || blocks > u64::from(ENTRIES_MAX) {
+        return Err(refuse("max_blocks", blocks, format!("from 1 to {ENTRIES_MAX}")));
+    }
+    config.max_blocks = Some(blocks as u32);
+    let limits = &mut config.limits;
+    if !(1..=NAMESPACES_MAX).contains(&limits.namespaces_max) {
+        let want = format!("from 1 to {NAMESPACES_MAX}");
+        return Err(refuse("namespaces_max", limits.namespaces_max, want));
+    }
+    if !(1..=FILLING_MAX).contains(&limits.filling_max) {
+        return Err(refuse("filling_max", limits.filling_max, format!("from 1 to {FILLING_MAX}")));
+    }
+    // No more can be incomplete than there are entries.
+    limits.filling_max = limits.filling_max.min(blocks as u32);
+    limits.ghosts.get_or_insert(blocks as u32);
+    if !config.tenants.iter().any(|tenant| tenant.name == DEFAULT_TENANT) {
+        config.tenants.insert(0, TenantConfig::public_default());
+    }
+    if config.tenants.len() > TENANTS_MAX {
+        return Err(refuse("tenants", config.tenants.len(), format!("at most {TENANTS_MAX}")));
+    }
+    let mut names: Vec<_> = config.tenants.iter().map(|tenant| tenant.name.as_str()).collect();
+    names.sort_unstable();
+    if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(refuse("tenants", format!("{} twice", twice[0]), "each name once"));
+    }
+    Ok(config)
+}
+
+/// Random words from the system's entropy, by way of the standard library's hash seeds.
+pub(crate) fn random_words() -> [u64; 4] {
+    [1u64, 2, 3, 4].map(|word| RandomState::new().hash_one(word))
+}
+
+impl Inner {
+    /// Everything, allocated at once for a settled configuration.
+    pub fn new(config: &StoreConfig, seeds: &[u64; 4], opened: Instant) -> Inner {
+        let blocks = config.max_blocks.expect("settled");
+        let granules = (config.capacity_bytes / GRANULE_BYTES as u64) as u32;
+        let limits = config.limits.clone();
+        let tenant = |tenant: &TenantConfig| Tenant::new(tenant.clone(), config.policy, config.ttl);
+        Inner {
+            index: Index::new(blocks, [seeds[1], seeds[2]]),
+            parts: Parts::new(blocks),
+            allocator: Allocator::new(granules),
+            tenants: config.tenants.iter().map(tenant).collect(),
+            namespaces: Namespaces::new(limits.namespaces_max),
+            ghosts: Ghosts::new(limits.ghosts.expect("settled"), seeds[3]),
+            leases: Leases::new(limits.leases_max, limits.lease_slots_max),
+            fillings: Fillings::new(limits.filling_max),
+            events: EventRing::new(limits.event_ring),
+            limits,
+            opened,
+            hidden: 0,
+            reads: 0,
+            writing: 0,
+            records_promised: 0,
+            leased: 0,
+            next_generation: 0,
+            sweep_at: 0,
+            has_quieted: false,
+            next_era: 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::TenantSecret;
+
+    fn problem(config: StoreConfig) -> String {
+        settle(config).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn impossible_settings_are_refused_by_name() {
+        for capacity in [0, 4095, 1 << 63, u64::MAX] {
+            let text = problem(StoreConfig::new(capacity));
+            assert!(text.starts_with("capacity_bytes is"), "{text}");
+        }
+        let mut config = StoreConfig::new(1 << 20);
+        config.max_blocks = Some(0);
+        assert!(problem(config.clone()).starts_with("max_blocks is 0"));
+        config.max_blocks = Some(u32::MAX);
+        assert!(problem(config.clone()).starts_with("max_blocks is 4294967295"));
+        config.max_blocks = None;
+        config.limits.namespaces_max = 0;
+        assert!(problem(config.clone()).starts_with("namespaces_max is 0"));
+        config.limits.namespaces_max = 1;
+        let secret = TenantSecret::public_default();
+        let twice = TenantConfig { name: "a".into(), secret, quota_bytes: None, ttl: None };
+        config.tenants = vec![twice.clone(), twice];
+        assert!(problem(config).contains("a twice"));
+    }
+
+    #[test]
+    fn defaults_follow_the_capacity() {
+        let settled = settle(StoreConfig::new((1 << 30) + 5)).unwrap();
+        assert_eq!(settled.capacity_bytes, 1 << 30);
+        assert_eq!(settled.max_blocks, Some(16_384));
+        assert_eq!(settled.limits.ghosts, Some(16_384));
+        assert_eq!(settled.tenants[0].name, "default");
+        assert_eq!(settle(StoreConfig::new(4096)).unwrap().max_blocks, Some(1024));
+    }
+}

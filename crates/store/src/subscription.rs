@@ -1,0 +1,110 @@
+//! A subscriber's place in the stream of events: a cursor, no buffer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::events::{Event, EventBatch, EventFilter, EventKind};
+use crate::index::{Slot, State};
+use crate::inner::Inner;
+use crate::store::Store;
+use crate::types::NamespaceId;
+
+/// Events of one batch.
+const BATCH_MAX: usize = 4096;
+/// Slots that one chunk of a snapshot looks at.
+const SNAPSHOT_SLOTS: u32 = 16_384;
+
+/// One subscriber's place in the stream of events.
+#[derive(Debug)]
+pub struct Subscription {
+    store: Arc<Store>,
+    filter: EventFilter,
+    place: Place,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    /// Nothing that the subscriber knows can be relied on.
+    Lost,
+    /// In a snapshot that began at event `begun`, at slot `at`.
+    Snapshot { begun: u64, at: Slot },
+    /// At event `next`.
+    Streaming { next: u64 },
+}
+
+impl Subscription {
+    pub(crate) fn new(
+        store: Arc<Store>,
+        filter: EventFilter,
+        from: Option<(u64, u64)>,
+    ) -> Subscription {
+        let place = match from {
+            Some((incarnation, next)) if incarnation == store.incarnation() => {
+                Place::Streaming { next }
+            }
+            _ => Place::Lost,
+        };
+        Subscription { store, filter, place }
+    }
+
+    /// What comes next. Waits up to `timeout` (real time) for events; the rest is there at once.
+    pub fn next_batch(&mut self, timeout: Duration) -> EventBatch {
+        let store = self.store.clone();
+        let mut inner = store.lock();
+        if let Place::Streaming { next } = self.place {
+            if inner.events.next() == next {
+                inner.wait_news(timeout);
+            }
+            if !inner.events.holds(next) {
+                self.place = Place::Lost;
+            }
+        }
+        match self.place {
+            Place::Lost => {
+                self.place = Place::Snapshot { begun: inner.events.next(), at: 0 };
+                EventBatch::Resync { incarnation: store.incarnation() }
+            }
+            Place::Snapshot { begun, at } => self.snapshot(&inner, begun, at),
+            Place::Streaming { next } => {
+                let wanted =
+                    |event: &Event, tenant: u16| self.wants(&inner, event.namespace, tenant.into());
+                let (events, next) = inner.events.read(next, BATCH_MAX, wanted);
+                self.place = Place::Streaming { next };
+                EventBatch::Events { events, next }
+            }
+        }
+    }
+
+    fn snapshot(&mut self, inner: &Inner, begun: u64, at: Slot) -> EventBatch {
+        let end = at.saturating_add(SNAPSHOT_SLOTS).min(inner.index.capacity());
+        let mut events = Vec::new();
+        for slot in at..end {
+            if inner.index.meta(slot).state() != State::Ready {
+                continue;
+            }
+            let entry = inner.index.entry(slot);
+            let space = inner.namespaces.at(entry.ns);
+            let namespace = NamespaceId(entry.ns);
+            if entry.version == space.version && self.wants(inner, namespace, space.tenant) {
+                let engine_hash = inner.parts.engine_hash(slot);
+                let kind = EventKind::Stored { key: entry.key, engine_hash };
+                events.push(Event { sequence: begun, namespace, kind });
+            }
+        }
+        let last = end == inner.index.capacity();
+        self.place = if last {
+            Place::Streaming { next: begun }
+        } else {
+            Place::Snapshot { begun, at: end }
+        };
+        EventBatch::Snapshot { events, last }
+    }
+
+    fn wants(&self, inner: &Inner, namespace: NamespaceId, tenant: usize) -> bool {
+        match &self.filter {
+            EventFilter::All => true,
+            EventFilter::Tenant(name) => inner.tenants[tenant].name == *name,
+            EventFilter::Namespace(id) => *id == namespace,
+        }
+    }
+}

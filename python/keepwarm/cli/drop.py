@@ -1,0 +1,64 @@
+"""`keepwarm drop`."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from keepwarm.cli.exits import UnreachableError, reach
+from keepwarm.config import parse_duration
+from keepwarm.errors import ConfigError, NodeError
+from keepwarm.identity import Namespace
+
+
+def drop(
+    namespace: Path,
+    *,
+    address: str | None = None,
+    json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
+    deadline: str = "5s",
+) -> None:
+    """Remove a namespace's blocks from a node.
+
+    They are hidden at once; leased bytes are freed when their leases end, within a minute.
+
+    Parameters
+    ----------
+    namespace
+        A TOML file with the namespace's fields, and secret = "path" unless its tenant is default.
+    address
+        The node's socket, unix:/path or a path. Without it KEEPWARM_ADDRESS, else the default one.
+    json_
+        The answer as JSON.
+    deadline
+        How long to wait for the node.
+    """
+    deadline_s = parse_duration(deadline, "deadline")
+    names = read_namespace(namespace)
+    with reach(address, deadline_s) as memory:
+        space = memory.attach(names, deadline_s=deadline_s)
+        try:
+            dropped = space.drop(deadline_s=deadline_s)
+        except NodeError as error:
+            raise UnreachableError(f"the node does not answer: {error}") from None
+    if json_:
+        json.dump({"namespace": names.fingerprint.hex(), "dropped": dropped}, sys.stdout)
+        sys.stdout.write("\n")
+    else:
+        sys.stdout.write(f"dropped {dropped} blocks of {names!r}\n")
+
+
+def read_namespace(file: Path) -> Namespace:
+    """A namespace from a TOML file of its fields."""
+    try:
+        fields: dict[str, Any] = tomllib.loads(file.read_text())
+    except OSError as error:
+        raise ConfigError(f"file {file} cannot be read: {error.strerror}", "namespace") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"file {file} is no TOML: {error}", "namespace") from None
+    return Namespace(**fields)

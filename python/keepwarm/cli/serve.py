@@ -1,0 +1,144 @@
+"""`keepwarm serve`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from keepwarm.config import load, show_size
+
+
+def _setting(text: str) -> Any:
+    return Parameter(help=text, negative=())
+
+
+def serve(
+    *,
+    capacity: Annotated[
+        str | None,
+        _setting(
+            "Bytes for blocks, such as 16GiB. Default: a quarter of the available memory. Too "
+            "little: blocks leave before they are used again; too much: the engines' own memory "
+            "gets short."
+        ),
+    ] = None,
+    policy: Annotated[
+        str | None, _setting("Which block leaves first: lru (default), fifo, s3fifo.")
+    ] = None,
+    address: Annotated[
+        str | None,
+        _setting("Where to listen: unix:/path, or a path. Default: the user's runtime folder."),
+    ] = None,
+    admin: Annotated[
+        str | None,
+        _setting(
+            "Where health, status and metrics are: host:port on loopback, or off. Default: "
+            "127.0.0.1:9477."
+        ),
+    ] = None,
+    ttl: Annotated[
+        str | None,
+        _setting("How long blocks live, such as 1h. Default: until others need the room."),
+    ] = None,
+    max_blocks: Annotated[
+        str | None,
+        _setting(
+            "Entries of the index. Default: capacity / 64 KiB. Too few: memory stays unused; too "
+            "many: tables waste about 100 bytes each."
+        ),
+    ] = None,
+    state_dir: Annotated[
+        str | None,
+        _setting("Where epochs survive a restart, or off. Default: beside the socket."),
+    ] = None,
+    clients_max: Annotated[str | None, _setting("Connections at once. Default: 256.")] = None,
+    idle: Annotated[
+        str | None,
+        _setting("A connection on which nothing was asked for this long is closed. Default: 5m."),
+    ] = None,
+    drain: Annotated[
+        str | None,
+        _setting("How long calls under way may take after the first signal. Default: 10s."),
+    ] = None,
+    populate: Annotated[
+        str | None,
+        _setting(
+            "Touch all memory at start: true (default) or false. Without it a machine that is "
+            "short of memory kills the node later instead of refusing now."
+        ),
+    ] = None,
+    node: Annotated[
+        str | None, _setting("The node's name in metrics. Default: the machine's.")
+    ] = None,
+    config: Annotated[
+        Path | None, _setting("A TOML file of settings. Also KEEPWARM_CONFIG.")
+    ] = None,
+    json_: Annotated[
+        bool,
+        Parameter(name="--json", help="Say what it does in JSON lines.", negative=()),
+    ] = False,
+) -> None:
+    """Run a node on this machine, until SIGTERM or Ctrl-C.
+
+    Each setting is also KEEPWARM_NAME in the environment and name in the
+    TOML file. A flag wins over the environment, the environment over the
+    file. Tenants are in the file alone: [tenants.NAME] with secret, quota
+    and ttl. A second signal ends the node at once.
+    """
+    flags = {
+        name: value
+        for name, value in locals().items()
+        if name not in ("config", "json_") and value is not None
+    }
+    loaded = load(flags, os.environ, config)
+
+    from keepwarm.server.node import Node, run
+
+    running = Node(loaded)
+
+    def started() -> None:
+        _say_what(running, json_)
+
+    def say(line: str) -> None:
+        _write({"event": line} if json_ else f"keepwarm: {line}")
+
+    run(running, started, say)
+
+
+def _say_what(node: Any, as_json: bool) -> None:
+    settings = node.settings()
+    if as_json:
+        _write({"event": "serving", "pid": os.getpid(), "settings": settings})
+        return
+    lines = [f"keepwarm: node {node.name} serves, process {os.getpid()}"]
+    for name, setting in settings.items():
+        value = setting["value"]
+        shown = show_size(value) if name == "capacity" else _shown(value)
+        lines.append(f"  {name:<12} {shown:<44} {setting['origin']}")
+    durable = node.config.state_dir is not None
+    lines.append(f"  epochs       {'durable' if durable else 'lost with this process'}")
+    lines.append("keepwarm: ready; next: keepwarm stat")
+    _write("\n".join(lines))
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:g} s"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "default alone"
+    return str(value)
+
+
+def _write(what: str | dict[str, Any]) -> None:
+    text = what if isinstance(what, str) else json.dumps(what, default=str)
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()

@@ -1,0 +1,123 @@
+"""`keepwarm stat`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from keepwarm.cli.exits import UnreachableError, reach
+from keepwarm.config import parse_duration, show_size
+from keepwarm.errors import NodeError
+
+
+def stat(
+    *,
+    address: str | None = None,
+    json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
+    deadline: str = "5s",
+) -> None:
+    """Show what a node holds and how it does.
+
+    Parameters
+    ----------
+    address
+        The node's socket, unix:/path or a path. Without it KEEPWARM_ADDRESS, else the default one.
+    json_
+        All figures, as one JSON object.
+    deadline
+        How long to wait for the node.
+    """
+    deadline_s = parse_duration(deadline, "deadline")
+    with reach(address, deadline_s) as memory:
+        try:
+            figures = memory.stat(deadline_s)
+        except NodeError as error:
+            raise UnreachableError(f"the node does not answer: {error}") from None
+    if json_:
+        json.dump(figures, sys.stdout, indent=2)
+        sys.stdout.write("\n")
+    else:
+        _show(figures)
+
+
+def share(part: float, whole: float) -> str:
+    """A part of a whole in per cent."""
+    return f"{100 * part / whole:.1f} %" if whole else "-"
+
+
+def totals(figures: Mapping[str, Any]) -> dict[str, int]:
+    """Sums of what the figures give by reason."""
+    return {
+        name: sum(figures.get(name, {}).values())
+        for name in ("lookup_misses", "read_misses", "shed")
+    }
+
+
+def _rows(figures: Mapping[str, Any]) -> list[tuple[str, str]]:
+    total = totals(figures)
+    hits = figures["lookup_hits"]
+    asked = hits + total["lookup_misses"] + figures["lookup_after_miss"]
+    used, capacity = figures["used_bytes"], figures["capacity_bytes"]
+    server = figures.get("server", {})
+    kept = show_size(capacity)
+    return [
+        ("node", f"{server.get('node', '-')}, process {server.get('pid', '-')}"),
+        ("arena", f"{show_size(used)} of {kept} ({share(used, capacity)}), {figures['policy']}"),
+        ("blocks", f"{figures['blocks']} of {figures['blocks_max']}"),
+        ("leases", f"{figures['leases']}, {show_size(figures['leased_bytes'])}"),
+        ("clients", f"{server.get('connections', 0)} of {server.get('clients_max', 0)}"),
+        ("lookup hits", f"{hits} of {asked} keys ({share(hits, asked)})"),
+        ("first misses", _by_reason(figures, "lookup_misses")),
+        ("read", f"{figures['reads']} parts, {show_size(figures['read_bytes'])}"),
+        ("stored", f"{figures['blocks_stored']} blocks, {show_size(figures['stored_bytes'])}"),
+        ("not stored", _by_reason(figures, "shed")),
+        ("evicted", f"{figures['evicted']} blocks"),
+        ("corrupt", f"{figures['corrupt']} blocks"),
+        ("epochs", "durable" if figures["epochs_durable"] else "in memory only"),
+    ]
+
+
+def _by_reason(figures: Mapping[str, Any], name: str) -> str:
+    counts = sorted(figures.get(name, {}).items(), key=lambda item: -item[1])
+    return ", ".join(f"{reason} {count}" for reason, count in counts if count) or "none"
+
+
+def _show(figures: Mapping[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
+    plain = Table(box=None, show_header=False, pad_edge=False)
+    plain.add_column(style="bold")
+    plain.add_column(overflow="fold")
+    for name, value in _rows(figures):
+        plain.add_row(name, value)
+    console.print(plain)
+    if figures["namespaces"]:
+        console.print()
+        console.print(_namespaces(figures))
+
+
+def _namespaces(figures: Mapping[str, Any]) -> Any:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("namespace", "tenant", "model"):
+        table.add_column(name, overflow="fold")
+    for name in ("epoch", "blocks", "bytes", "clients"):
+        table.add_column(name, justify="right")
+    for space in figures["namespaces"].values():
+        table.add_row(
+            space["fingerprint"][:12],
+            space["tenant"],
+            space["model"],
+            str(space["epoch"]),
+            str(space["blocks"]),
+            show_size(space["bytes"]),
+            str(space["sessions"]),
+        )
+    return table
