@@ -131,7 +131,9 @@ def recorded() -> Record:
         down, hit = 2.5 < start < 4.0, start > 5.0
         prefix = blocks if hit else 0
         miss = None if hit else "store_down" if down else "absent"
-        calls: list[dict[str, Any]] = [{"kind": "lookup", "start": start, "end": start + 0.01, "hits": prefix}]
+        calls: list[dict[str, Any]] = [
+            {"kind": "lookup", "start": start, "end": start + 0.01, "hits": prefix}
+        ]
         got: dict[str, Any] = {"blocks": prefix, "bytes": prefix * size, "outcomes": {"ok": prefix}}
         if hit:
             calls.append({"kind": "get", "start": start, "end": start + 0.1, **got})

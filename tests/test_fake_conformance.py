@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import keepwarm
 import pytest
@@ -71,10 +70,15 @@ def test_an_embedded_store(check: Check) -> None:
     run(check, EmbeddedHarness())
 
 
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    with NodeProcess(tmp_path_factory.mktemp("node"), CAPACITY_BYTES) as made:
+        yield made
+
+
 @every_check
-def test_a_real_node(check: Check, tmp_path: Path) -> None:
-    with NodeProcess(tmp_path, CAPACITY_BYTES) as node:
-        run(check, NodeHarness(node.address))
+def test_a_real_node(check: Check, node: NodeProcess) -> None:
+    run(check, NodeHarness(node.address))
 
 
 def test_all_checks_run_and_failures_are_named() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import cyclopts
 
 import keepwarm
+from keepwarm.cli.demo import demo
 from keepwarm.cli.drop import drop
 from keepwarm.cli.exits import FAILED, UNREACHABLE, USAGE, UnreachableError
 from keepwarm.cli.serve import serve
@@ -32,7 +33,7 @@ Then, in Python: memory = keepwarm.connect()
 """
 EPILOGUE = "Exit codes: 0 ok, 1 failed, 2 usage, 3 node unreachable."
 
-_COMMANDS = (serve, stat, drop)  # in the order in which help shows them
+_COMMANDS = (serve, stat, drop, demo)  # in the order in which help shows them
 
 
 def _app() -> cyclopts.App:

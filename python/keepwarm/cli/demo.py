@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json as json_module
+import json
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
+from cyclopts import Parameter
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -20,7 +21,7 @@ LINES = 12
 def demo(
     *,
     out: Path = Path("out"),
-    json: bool = False,
+    json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
     trace: Literal["auto", "recorded", "generated"] = "auto",
     sessions: int = 12,
     turns: int = 30,
@@ -37,7 +38,7 @@ def demo(
     ----------
     out
         Folder for demo.json and demo.svg.
-    json
+    json_
         Print demo.json instead of the report.
     trace
         Recorded sessions (where present), or generated ones; auto prefers recorded.
@@ -66,9 +67,9 @@ def demo(
         policy=policy,
         seed=seed,
     )
-    console = Console(stderr=json)
+    console = Console(stderr=json_)
     try:
-        return _run(config, console, as_json=json)
+        return _run(config, console, as_json=json_)
     except (ProcessError, ValueError) as error:
         console.print(f"[bold red]the demo failed:[/bold red] {error}", highlight=False)
         return 1
@@ -84,7 +85,7 @@ def _run(config: DemoConfig, console: Console, as_json: bool) -> int:
     summary = summarise(record)
     plain = report.plain(record, summary)
     config.out.mkdir(parents=True, exist_ok=True)
-    text = json_module.dumps(plain, indent=1)
+    text = json.dumps(plain, indent=1)
     (config.out / "demo.json").write_text(text + "\n", encoding="utf-8")
     (config.out / "demo.svg").write_text(chart.svg(record, summary), encoding="utf-8")
     if as_json:

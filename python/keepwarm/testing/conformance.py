@@ -18,6 +18,8 @@ A check that needs what a harness lacks raises `NotApplicableError` with the rea
 
 from __future__ import annotations
 
+import itertools
+import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
@@ -39,7 +41,10 @@ class NotApplicableError(Exception):
 
 
 class Harness(Protocol):
-    """A node of `CAPACITY_BYTES` with policy lru and nothing in it."""
+    """A node of `CAPACITY_BYTES` with policy lru, for one check at a time.
+
+    It may still hold what other checks left behind: each check has namespaces of its own.
+    """
 
     def memory(self) -> AbstractContextManager[MemoryLike]:
         """A new handle on the node; may be called several times."""
@@ -75,6 +80,14 @@ def _expect(condition: bool, said: str) -> None:
         raise AssertionError(said)
 
 
+_CHECK_NUMBERS = itertools.count(1)
+
+
+def _names(**changes: Any) -> Namespace:
+    """A namespace that no other check has used, so that checks may share a node."""
+    return namespace(weights=f"test:{os.getpid()}:{next(_CHECK_NUMBERS)}", **changes)
+
+
 def _keys(names: Namespace, count: int, first_token: int = 1) -> bytes:
     tokens = range(first_token, first_token + count * names.block_tokens)
     return names.block_keys(list(tokens))
@@ -105,7 +118,7 @@ def _all(outcomes: Iterable[Outcome], status: Status) -> None:
 
 def check_round_trip(harness: Harness) -> None:
     """What is put comes back byte for byte, at every odd length."""
-    names = namespace()
+    names = _names()
     with harness.memory() as memory:
         space = memory.attach(names)
         for place, length in enumerate((1, 7, 4095, 4096, 4097, BLOCK_BYTES, 1 << 20)):
@@ -116,7 +129,7 @@ def check_round_trip(harness: Harness) -> None:
 
 def check_handles_share_a_node(harness: Harness) -> None:
     """What one handle puts another one gets; what it drops is gone for both."""
-    names = namespace()
+    names = _names()
     keys = _keys(names, 3)
     with harness.memory() as one, harness.memory() as two:
         _all(_put(one.attach(names), keys), Status.STORED)
@@ -129,7 +142,7 @@ def check_handles_share_a_node(harness: Harness) -> None:
 
 def check_buffer_forms(harness: Harness) -> None:
     """One buffer split evenly and a sequence of buffers mean the same."""
-    names = namespace()
+    names = _names()
     keys = _keys(names, 3)
     with harness.memory() as memory:
         space = memory.attach(names)
@@ -143,7 +156,7 @@ def check_buffer_forms(harness: Harness) -> None:
 
 def check_nothing_here(harness: Harness) -> None:
     """An empty node misses as absent; no keys are no error."""
-    names = namespace()
+    names = _names()
     keys = _keys(names, 4)
     with harness.memory() as memory:
         space = memory.attach(names)
@@ -159,7 +172,7 @@ def check_nothing_here(harness: Harness) -> None:
 
 def check_prefix_and_gap(harness: Harness) -> None:
     """The prefix ends at the first gap; hits behind it are shown, and gets of them work."""
-    names = namespace()
+    names = _names()
     keys = _keys(names, 6)
     with harness.memory() as memory:
         space = memory.attach(names)
@@ -177,7 +190,7 @@ def check_prefix_and_gap(harness: Harness) -> None:
 
 def check_written_once(harness: Harness) -> None:
     """A second put is `present` and changes nothing."""
-    names = namespace()
+    names = _names()
     keys = _keys(names, 2)
     with harness.memory() as memory:
         space = memory.attach(names)
@@ -188,7 +201,7 @@ def check_written_once(harness: Harness) -> None:
 
 def check_wrong_length(harness: Harness) -> None:
     """A destination of another length is a miss, never part of a block."""
-    names = namespace()
+    names = _names()
     keys = _keys(names, 1)
     with harness.memory() as memory:
         space = memory.attach(names)
@@ -201,7 +214,7 @@ def check_wrong_length(harness: Harness) -> None:
 
 def check_parts(harness: Harness) -> None:
     """A block is visible only when all its parts are in; each part is its own bytes."""
-    names = namespace(parts=3)
+    names = _names(parts=3)
     keys = _keys(names, 2)
     with harness.memory() as memory:
         space = memory.attach(names)
@@ -223,7 +236,7 @@ def check_parts(harness: Harness) -> None:
 
 def check_identity(harness: Harness) -> None:
     """Another namespace neither computes the same keys nor sees the blocks of the same keys."""
-    mine, yours = namespace(), namespace(kv_dtype="fp8")
+    mine, yours = _names(), namespace(kv_dtype="fp8")
     keys = _keys(mine, 2)
     _expect(keys != _keys(yours, 2), "keys depend on the namespace")
     with harness.memory() as memory:
@@ -236,7 +249,7 @@ def check_identity(harness: Harness) -> None:
 
 def check_epochs(harness: Harness) -> None:
     """A larger epoch hides all older blocks; what is put under it is here."""
-    names = namespace()
+    names = _names()
     keys = _keys(names, 2)
     with harness.memory() as memory:
         space = memory.attach(names)
@@ -252,7 +265,7 @@ def check_epochs(harness: Harness) -> None:
 
 def check_epochs_across_handles(harness: Harness) -> None:
     """A handle that still has the old epoch gets nothing old or new, and stores nothing."""
-    names = namespace()
+    names = _names()
     keys = _keys(names, 2)
     with harness.memory() as memory, harness.memory() as old:
         before, after = old.attach(names), memory.attach(names)
@@ -268,7 +281,7 @@ def check_epochs_across_handles(harness: Harness) -> None:
 
 def check_drop(harness: Harness) -> None:
     """Dropped blocks are gone at once, as if they had never been; the next put is stored."""
-    names = namespace()
+    names = _names()
     keys = _keys(names, 4)
     with harness.memory() as memory:
         space = memory.attach(names)
@@ -286,7 +299,7 @@ def check_drop(harness: Harness) -> None:
 
 def check_eviction_is_least_recently_used(harness: Harness) -> None:
     """Room is made by the least recently used; a get and a touch are uses, a lookup is not."""
-    names = namespace()
+    names = _names()
     capacity = CAPACITY_BYTES // BLOCK_BYTES
     with harness.memory() as memory:
         space = memory.attach(names)
@@ -306,7 +319,7 @@ def check_eviction_is_least_recently_used(harness: Harness) -> None:
 
 def check_leases_pin(harness: Harness) -> None:
     """Leased blocks survive any pressure, until released."""
-    names = namespace()
+    names = _names()
     capacity = CAPACITY_BYTES // BLOCK_BYTES
     keys = _keys(names, capacity // 8)
     with harness.memory() as memory:
@@ -326,7 +339,7 @@ def check_leases_pin(harness: Harness) -> None:
 
 def check_leases_end_with_their_handle(harness: Harness) -> None:
     """Closing a handle releases its leases."""
-    names = namespace()
+    names = _names()
     keys = _keys(names, 2)
     with harness.memory() as watching:
         with harness.memory() as memory:
@@ -339,7 +352,7 @@ def check_leases_end_with_their_handle(harness: Harness) -> None:
 
 def check_leases_are_capped(harness: Harness) -> None:
     """Beyond a quarter of the memory for one tenant a lookup answers without a lease."""
-    names = namespace()
+    names = _names()
     keys = _keys(names, CAPACITY_BYTES // BLOCK_BYTES // 2)
     with harness.memory() as memory:
         space = memory.attach(names)
@@ -352,7 +365,7 @@ def check_leases_are_capped(harness: Harness) -> None:
 
 def check_leases_end_by_the_clock(harness: Harness) -> None:
     """A lease nobody releases ends by itself."""
-    names = namespace()
+    names = _names()
     keys = _keys(names, 2)
     with harness.memory() as memory:
         space = memory.attach(names)
@@ -364,7 +377,7 @@ def check_leases_end_by_the_clock(harness: Harness) -> None:
 
 def check_time_to_live(harness: Harness) -> None:
     """After its time a block misses as expired, used or not; the next put is stored."""
-    names = namespace()
+    names = _names()
     keys = _keys(names, 2)
     with harness.memory() as memory:
         space = memory.attach(names)
@@ -379,7 +392,7 @@ def check_time_to_live(harness: Harness) -> None:
 
 def check_incomplete_blocks_end(harness: Harness) -> None:
     """A block whose parts never all come is taken back."""
-    names = namespace(parts=2)
+    names = _names(parts=2)
     keys = _keys(names, 1)
     with harness.memory() as memory:
         space = memory.attach(names)
@@ -392,7 +405,7 @@ def check_incomplete_blocks_end(harness: Harness) -> None:
 
 def check_closing(harness: Harness) -> None:
     """A closed memory says so; closing twice is harmless."""
-    names = namespace()
+    names = _names()
     with harness.memory() as memory:
         space = memory.attach(names)
         memory.close()
@@ -412,7 +425,7 @@ def check_closing(harness: Harness) -> None:
 
 def check_misuse(harness: Harness) -> None:
     """Arguments that cannot be meant are ArgumentError, before anything is touched."""
-    names = namespace()
+    names = _names()
     keys = _keys(names, 2)
     with harness.memory() as memory:
         space = memory.attach(names)
