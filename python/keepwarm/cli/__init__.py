@@ -7,7 +7,7 @@ heavy when it is called. It returns its exit code, or None for 0, and raises Kee
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import cyclopts
 
@@ -33,7 +33,8 @@ Then, in Python: memory = keepwarm.connect()
 """
 EPILOGUE = "Exit codes: 0 ok, 1 failed, 2 usage, 3 node unreachable."
 
-_COMMANDS = (serve, stat, drop, demo)  # in the order in which help shows them
+# In the order in which help shows them.
+_COMMANDS: tuple[Callable[..., int | None], ...] = (serve, stat, drop, demo)
 
 
 def _app() -> cyclopts.App:

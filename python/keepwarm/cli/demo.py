@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import time
 from pathlib import Path
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from keepwarm.demo import DemoConfig, Plan, Record
 
 LINES = 12
+WIDTH = 120
 
 
 def demo(
@@ -67,7 +69,9 @@ def demo(
         policy=policy,
         seed=seed,
     )
-    console = Console(stderr=json_)
+    console = Console(stderr=json_, width=None if sys.stdout.isatty() else WIDTH)
+    # As Ctrl-C does, so that no process of the demo outlives it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         return _run(config, console, as_json=json_)
     except (ProcessError, ValueError) as error:

@@ -95,7 +95,8 @@ def _head(record: Record, summary: Summary) -> str:
 
 def _legend() -> list[str]:
     made, at = [], LEFT
-    for colour, text in ((RESTORED, "restored"), (RECOMPUTED, "recomputed"), (IDEAL, "ideal")):
+    kinds = ((RESTORED, "restored"), (RECOMPUTED, "recomputed"), (IDEAL, "memory without limits"))
+    for colour, text in kinds:
         tall, top = (3, 52) if colour == IDEAL else (9, 48)
         made.append(f'<rect x="{at}" y="{top}" width="14" height="{tall}" fill="{colour}"/>')
         made.append(f'<text x="{at + 19}" y="57" fill="#333">{text}</text>')
@@ -116,8 +117,9 @@ def _axis(most: int, span: float, y: object) -> list[str]:
     foot = HEIGHT - BOTTOM + 18
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
         at = LEFT + (WIDTH - LEFT - RIGHT) * share
+        anchor = "end" if share == 1.0 else "middle"
         made.append(
-            f'<text x="{at:.0f}" y="{foot}" text-anchor="middle" fill="#555">'
+            f'<text x="{at:.0f}" y="{foot}" text-anchor="{anchor}" fill="#555">'
             f"{span * share:.0f} s</text>"
         )
     middle = (LEFT + WIDTH - RIGHT) // 2

@@ -31,7 +31,7 @@ class DemoConfig:
     arena_share: float = 0.3
     policy: str = "lru"
     deadline_s: float = 1.0
-    down_turns: int = 8
+    down_turns_max: int = 8
     seed: int = 20261201
 
 
@@ -53,6 +53,14 @@ class Plan:
     turns: list[Turn]
     arena_bytes: int
     working_set_bytes: int
+
+    def kill_after(self) -> int:
+        """Turns served before the kill: early enough that much is left to recover in."""
+        return len(self.turns) * 2 // 5
+
+    def down_turns(self) -> int:
+        """Turns to be served, without any help, while the node is down."""
+        return max(1, min(self.config.down_turns_max, len(self.turns) // 24))
 
     def blocks_max(self) -> int:
         """Whole blocks of the longest prompt."""
@@ -91,7 +99,7 @@ def _recorded(config: DemoConfig, path: Path) -> Trace:
 
     Sessions start staggered and keep their own pauses, so that they interleave as recorded.
     """
-    read = traces.read_weka(path, sessions=6 * config.sessions, stagger_s=0.0)
+    read = traces.read_weka(path, sessions=8 * config.sessions, stagger_s=0.0)
     by_session: dict[int, list[Request]] = {}
     for request in read.requests:
         mine = by_session.setdefault(request.session, [])

@@ -28,6 +28,7 @@ class ReplicaProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            start_new_session=True,
         )
         self._reader = threading.Thread(target=self._read, name=f"replica-{name}", daemon=True)
         self._reader.start()

@@ -83,8 +83,9 @@ def integrity(record: Record, summary: Summary) -> Rows:
             "kill -9 to first hit again",
             f"{summary.first_hit_s:.2f} s (down on purpose for "
             f"{record.restarted - record.killed:.2f} s, node up after "
-            f"{record.ready - record.restarted:.2f} s, hit {summary.first_hit_after_ready_s:.2f} s "
-            "later)",
+            f"{record.ready - record.restarted:.2f} s, first answer to a replica "
+            f"{summary.first_answer_after_ready_s:+.2f} s, first hit "
+            f"{summary.first_hit_after_ready_s:+.2f} s from there)",
         )
     for name, found in record.resident.items():
         yield (
@@ -116,8 +117,9 @@ def speed(record: Record, summary: Summary) -> Rows:
 def reconciliation(summary: Summary) -> Rows:
     """Node and clients, side by side."""
     for row in summary.reconciled:
-        agree = "=" if row["clients"] == row["node"] else "≠"
-        allowed = f"  (up to {row['tolerance']:,} cut off on their way)" if row["tolerance"] else ""
+        equal = row["clients"] == row["node"]
+        agree = "=" if equal else "≠"
+        allowed = "" if equal else f"  (up to {row['tolerance']:,} cut off on their way)"
         yield (
             f"{row['what'].replace('_', ' ')}, {row['life']}",
             f"clients {row['clients']:>15,} {agree} node {row['node']:>15,}{allowed}",
@@ -184,6 +186,7 @@ def plain(record: Record, summary: Summary) -> dict[str, Any]:
         "down_s": record.ready - record.killed,
         "first_hit_after_kill_s": summary.first_hit_s,
         "first_hit_after_ready_s": summary.first_hit_after_ready_s,
+        "first_answer_after_ready_s": summary.first_answer_after_ready_s,
         "reconciled": summary.reconciled,
         "put_outcomes": summary.put_outcomes,
         "node_before_kill": record.stat_before_kill,
@@ -208,5 +211,9 @@ def _turn(record: Record, served: Any) -> dict[str, Any]:
         "start_s": served.answer["started"] - record.started,
         "end_s": served.answer["ended"] - record.started,
         "ideal_tokens": served.ideal_tokens,
+        "calls": [
+            call | {at: call[at] - record.started for at in ("start", "end")}
+            for call in served.answer["calls"]
+        ],
         **served.ledger.to_json(),
     }

@@ -107,7 +107,7 @@ class Run:
             record.resident["node at start"] = machine.resident_bytes(self._node.pid)
             self._start_replicas(stack)
             record.started = time.monotonic()
-            self._serve_until(len(self.plan.turns) // 2, "serving")
+            self._serve_until(self.plan.kill_after(), "serving")
             self._idle()
             record.idle = time.monotonic()
             record.stat_before_kill = self._node.stat()
@@ -143,7 +143,7 @@ class Run:
         while (left := pause_until - time.monotonic()) > 0:
             self._collect(left)
         self.record.killed = self._node.kill()
-        until = min(len(self.record.served) + self.plan.config.down_turns, len(self.plan.turns))
+        until = min(len(self.record.served) + self.plan.down_turns(), len(self.plan.turns))
         self._serve_until(until, "the node is down")
         self.record.restarted = self._node.start()
         # Only the report wants to know when it answers; replicas go on meanwhile.

@@ -44,6 +44,7 @@ class Summary:
     late_calls: int = 0
     first_hit_s: float | None = None
     first_hit_after_ready_s: float | None = None
+    first_answer_after_ready_s: float = 0.0
     lost_by_kill_tokens: int = 0
     put_outcomes: dict[str, int] = field(default_factory=dict)
     reconciled: list[dict[str, Any]] = field(default_factory=list)
@@ -123,6 +124,14 @@ def _recovery(record: Record, summary: Summary) -> None:
             summary.first_hit_s = gets[0]["end"] - record.killed
             summary.first_hit_after_ready_s = gets[0]["end"] - record.ready
             break
+    answered = [
+        call["end"] - record.ready
+        for call in _calls(record)
+        if call["kind"] == "lookup"
+        and call["start"] > record.restarted
+        and call.get("miss") not in UNSURE
+    ]
+    summary.first_answer_after_ready_s = min(answered, default=0.0)
     for served in record.served:
         if served.answer["ended"] > record.killed:
             lost = served.ideal_tokens - served.ledger.restored_tokens()

@@ -6,12 +6,11 @@ Authors of fakes, wrappers and transports write a `Harness` and run the checks:
 >>> check_memory(FakeHarness)
 []
 
-With pytest, one test a check reads better:
+With pytest, one test a check reads better::
 
->>> # doctest: +SKIP
->>> @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-... def test_conformance(check, my_harness):
-...     check(my_harness)
+    @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+    def test_conformance(check, my_harness):
+        check(my_harness)
 
 A check that needs what a harness lacks raises `NotApplicableError` with the reason.
 """

@@ -5,8 +5,7 @@
 
 Works on Unix sockets (`unix:/path` or a plain path) and TCP loopback (`tcp:127.0.0.1:port`).
 
->>> # doctest: +SKIP
->>> with FaultProxy("unix:/run/node.sock", "unix:/run/spoiled.sock") as proxy:
+>>> with FaultProxy("unix:/run/no-node.sock") as proxy:  # clients connect to proxy.address
 ...     proxy.set(Towards.CLIENT, delay_s=0.2)
 ...     proxy.set(Towards.NODE, cut_after=100_000)
 ...     proxy.clear()

@@ -1,0 +1,23 @@
+"""The examples in the docstrings of `keepwarm.testing` run, and its names are what they say."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+
+import pytest
+from keepwarm import testing
+
+MODULES = sorted(f"keepwarm.testing.{each.name}" for each in pkgutil.iter_modules(testing.__path__))
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples(name: str) -> None:
+    found = doctest.testmod(importlib.import_module(name))
+    assert found.failed == 0
+
+
+def test_all_names_are_there_and_sorted() -> None:
+    assert all(hasattr(testing, name) for name in testing.__all__)
+    assert testing.__all__ == sorted(testing.__all__)
