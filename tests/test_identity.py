@@ -16,32 +16,11 @@ import pytest
 from keepwarm import _core
 from keepwarm.errors import ArgumentError, IdentityError
 from keepwarm.identity import Extras, MultimodalItem, Namespace
+from nodes import FIELDS, make
 
 VECTORS: dict[str, Any] = json.loads(
     (Path(__file__).parent / "vectors" / "identity.json").read_text()
 )
-FIELDS = {
-    "tenant": "default",
-    "model": "m",
-    "weights": "sha256:0",
-    "load": "auto",
-    "quantisation": "none",
-    "kv_dtype": "bf16",
-    "kv_scales": "none",
-    "layers": 2,
-    "kv_heads": 2,
-    "head_dim": 8,
-    "layout": "NHD/KV",
-    "engine": "test/1",
-    "attention_backend": "none",
-    "isa": "any",
-    "block_tokens": 16,
-    "kv_options": [],
-    "parallel": "tp=1,pp=1",
-    "connector": "test/1",
-    "parts": 1,
-    "run_blocks": 4,
-}
 
 
 def untyped(typed: dict[str, Any]) -> Any:
@@ -49,11 +28,6 @@ def untyped(typed: dict[str, Any]) -> Any:
     if kind == "bytes":
         return bytes.fromhex(value)
     return [untyped(item) for item in value] if kind == "list" else value
-
-
-def make(secret: Path | None = None, **changes: Any) -> Namespace:
-    fields: dict[str, Any] = {**FIELDS, **changes}
-    return Namespace(secret=secret, **fields)
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@
 //! free nor resize it. Behind a bare pointer stands the caller's word alone.
 
 use keepwarm_store::types::BlockKey;
-use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 use pyo3::types::{PySequence, PyTuple};
 
 use crate::errors::argument;
+use crate::export::Export;
 
 /// Bytes of a key.
 pub const KEY_BYTES: usize = 16;
@@ -37,7 +37,7 @@ pub struct Region {
 /// As many places as there are keys, with whatever keeps them in place.
 pub struct Regions {
     pub list: Vec<Region>,
-    _held: Vec<PyUntypedBuffer>,
+    _held: Vec<Export>,
 }
 
 // SAFETY: a region is an address and a length; it touches nothing by itself. Who uses it relies on
@@ -69,9 +69,9 @@ impl Regions {
         if is_pointer_pair(buffers) {
             return pointer_pair(buffers, "buffers").map(Some);
         }
-        match PyUntypedBuffer::get(buffers) {
+        match Export::get(buffers) {
             Ok(buffer) => self.hold(buffer, access, "buffers").map(Some),
-            Err(error) if supports_buffers(buffers) => Err(unusable("buffers", buffers, &error)),
+            Err(error) if Export::is_possible(buffers) => Err(unusable("buffers", buffers, &error)),
             Err(_) => Ok(None),
         }
     }
@@ -113,8 +113,7 @@ impl Regions {
             let region = if is_pointer_pair(&item) {
                 pointer_pair(&item, &name)?
             } else {
-                let buffer =
-                    PyUntypedBuffer::get(&item).map_err(|error| unusable(&name, &item, &error))?;
+                let buffer = Export::get(&item).map_err(|error| unusable(&name, &item, &error))?;
                 self.hold(buffer, access, &name)?
             };
             self.list.push(region);
@@ -123,18 +122,18 @@ impl Regions {
         if self.list.len() == count { Ok(()) } else { Err(argument("buffers changed its length")) }
     }
 
-    fn hold(&mut self, buffer: PyUntypedBuffer, access: Access, name: &str) -> PyResult<Region> {
-        if access == Access::Write && buffer.readonly() {
+    fn hold(&mut self, buffer: Export, access: Access, name: &str) -> PyResult<Region> {
+        if access == Access::Write && buffer.is_readonly() {
             return Err(argument(format!(
                 "{name} is read-only: pass writable memory, such as a bytearray or a writable array"
             )));
         }
-        if !buffer.is_c_contiguous() {
+        if !buffer.is_contiguous() {
             return Err(argument(format!(
                 "{name} is not C-contiguous: pass a contiguous slice, or copy it first"
             )));
         }
-        let region = Region { ptr: buffer.buf_ptr().cast(), len: buffer.len_bytes() };
+        let region = Region { ptr: buffer.ptr(), len: buffer.len() };
         check(region, name)?;
         self._held.push(buffer);
         Ok(region)
@@ -189,12 +188,6 @@ fn pointer_pair(pair: &Bound<'_, PyAny>, name: &str) -> PyResult<Region> {
     Ok(region)
 }
 
-fn supports_buffers(object: &Bound<'_, PyAny>) -> bool {
-    // SAFETY: `object` is a live object and the GIL is held; tests/test_arguments.py calls it with
-    // objects of either kind.
-    unsafe { pyo3::ffi::PyObject_CheckBuffer(object.as_ptr()) != 0 }
-}
-
 fn unusable(name: &str, object: &Bound<'_, PyAny>, error: &PyErr) -> PyErr {
     if error.is_instance_of::<PyBufferError>(object.py()) {
         return argument(format!("{name} cannot be used: {}", error.value(object.py())));
@@ -215,14 +208,14 @@ pub fn type_name(object: &Bound<'_, PyAny>) -> String {
 /// # Errors
 /// `ArgumentError` for another length, more than [`KEYS_MAX`], or no buffer.
 pub fn keys(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<BlockKey>> {
-    let buffer = PyUntypedBuffer::get(object).map_err(|_| {
+    let buffer = Export::get(object).map_err(|_| {
         argument(format!(
             "{name} is {}: pass one buffer with 16 bytes per key, such as the bytes of block_keys",
             type_name(object)
         ))
     })?;
-    let bytes = buffer.len_bytes();
-    if !buffer.is_c_contiguous() || !bytes.is_multiple_of(KEY_BYTES) {
+    let bytes = buffer.len();
+    if !buffer.is_contiguous() || !bytes.is_multiple_of(KEY_BYTES) {
         return Err(argument(format!(
             "{name} has {bytes} bytes, which is no contiguous multiple of 16: pass 16 bytes per key"
         )));
@@ -240,7 +233,7 @@ pub fn keys(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<BlockKey>> {
         // `keys` has room for exactly as many; tests/test_arguments.py passes slices at odd
         // addresses.
         unsafe {
-            let from = buffer.buf_ptr().cast::<u8>();
+            let from = buffer.ptr();
             std::ptr::copy_nonoverlapping(from, keys.as_mut_ptr().cast::<u8>(), bytes);
         }
     }

@@ -7,12 +7,12 @@ use keepwarm_store::identity::{
     TenantSecret, Value,
 };
 use keepwarm_store::types::BlockKey;
-use pyo3::buffer::PyUntypedBuffer;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyInt, PyList, PySequence, PyString, PyTuple};
 
 use crate::buffers::{key_bytes, keys, type_name};
 use crate::errors::{IdentityError, argument, detached, fault, identity};
+use crate::export::Export;
 
 /// Tokens of one call; bounds the work of one call at about 100 ms.
 const TOKENS_MAX: usize = 8 << 20;
@@ -212,7 +212,7 @@ fn request_extras(
 }
 
 fn token_ids(object: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
-    let tokens = match PyUntypedBuffer::get(object) {
+    let tokens = match Export::get(object) {
         Ok(buffer) => tokens_of_buffer(&buffer)?,
         Err(_) => tokens_of_sequence(object)?,
     };
@@ -239,25 +239,21 @@ fn tokens_of_sequence(object: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
     Ok(tokens)
 }
 
-fn tokens_of_buffer(buffer: &PyUntypedBuffer) -> PyResult<Vec<u32>> {
-    let format = buffer.format().to_bytes();
+fn tokens_of_buffer(buffer: &Export) -> PyResult<Vec<u32>> {
+    let format = buffer.format();
     let kind = match format {
         [b'@' | b'=' | b'<', kind] | [kind] => *kind,
         _ => b'?',
     };
-    let (size, count) = (buffer.item_size(), buffer.item_count());
-    if !buffer.is_c_contiguous() || buffer.dimensions() != 1 {
+    let size = buffer.item_bytes();
+    if !buffer.is_contiguous() || buffer.dimensions() != 1 {
         return Err(argument("token_ids is no contiguous array of one dimension: flatten it"));
     }
-    too_many(count)?;
-    let bytes = if count == 0 {
-        &[]
-    } else {
-        // SAFETY: the export holds `len_bytes` readable bytes while `buffer` lives; the GIL is held
-        // until the copy is made, and a writer without it can only change values, which are
-        // checked after they are read. tests/test_identity.py passes arrays of each type.
-        unsafe { std::slice::from_raw_parts(buffer.buf_ptr().cast::<u8>(), buffer.len_bytes()) }
-    };
+    too_many(buffer.len() / size.max(1))?;
+    // SAFETY: contiguous; the GIL is held until the copy is made, and a writer without it can only
+    // change values, which are checked after they are read. tests/test_identity.py passes arrays of
+    // each type.
+    let bytes = unsafe { buffer.bytes() };
     match (kind, size) {
         (b'I' | b'L', 4) => tokens_as(bytes, u32::from_le_bytes),
         (b'i' | b'l', 4) => tokens_as(bytes, i32::from_le_bytes),

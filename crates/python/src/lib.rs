@@ -7,6 +7,7 @@ mod buffers;
 mod codes;
 mod errors;
 mod events;
+mod export;
 mod identity;
 mod memory;
 mod server;

@@ -84,7 +84,6 @@ impl Inner {
         match seen {
             Seen::Hidden => self.hide(slot, Leaves::Outdated),
             Seen::Expired => self.hide(slot, Leaves::Expired),
-            Seen::HiddenFilling => self.cancel(slot),
             Seen::Ready | Seen::Filling | Seen::Nothing => {}
         }
     }
@@ -179,8 +178,14 @@ impl Inner {
         self.index.free(slot);
     }
 
-    /// Hides all blocks of a namespace at once; returns how many were visible.
+    /// Hides all complete blocks of a namespace at once, without a look at any, and cancels the
+    /// incomplete ones, whose number is bounded. Returns how many were visible.
     pub fn hide_namespace(&mut self, ns: u16) -> u64 {
+        for slot in self.fillings.slots() {
+            if self.index.entry(slot).ns == ns {
+                self.cancel(slot);
+            }
+        }
         let space = self.namespaces.at_mut(ns);
         let hidden = space.hide_all();
         self.hidden += hidden;

@@ -96,7 +96,6 @@ pub struct WriteGrant {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Claim {
     pub ns: u16,
-    pub version: u32,
     pub slot: Slot,
     pub filling: FillingId,
     pub part: u8,

@@ -65,8 +65,6 @@ pub(crate) enum Seen {
     Hidden,
     /// Complete, but its time has ended.
     Expired,
-    /// Incomplete, and of an older version.
-    HiddenFilling,
     /// Nothing.
     Nothing,
 }
@@ -83,8 +81,7 @@ impl Inner {
             (State::Ready, true) if meta.expiry != 0 && meta.expiry <= now => Seen::Expired,
             (State::Ready, true) => Seen::Ready,
             (State::Ready, false) => Seen::Hidden,
-            (State::Filling, true) => Seen::Filling,
-            (State::Filling, false) => Seen::HiddenFilling,
+            (State::Filling, _) => Seen::Filling,
             (State::Free | State::Condemned, _) => Seen::Nothing,
         }
     }

@@ -14,6 +14,8 @@ mod ghosts;
 pub mod guards;
 pub mod identity;
 mod index;
+#[doc(hidden)]
+pub mod index_probe;
 mod inner;
 mod leases;
 mod lookups;

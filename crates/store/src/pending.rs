@@ -125,6 +125,11 @@ impl Fillings {
         self.free.push(place);
     }
 
+    /// Slots of all incomplete blocks.
+    pub fn slots(&self) -> Vec<Slot> {
+        self.places.iter().flatten().map(|filling| filling.slot).collect()
+    }
+
     /// Slots whose last part is overdue.
     pub fn abandoned(&self, now: Instant) -> Vec<Slot> {
         let overdue = self.places.iter().flatten().filter(|filling| filling.is_abandoned(now));

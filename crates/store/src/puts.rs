@@ -99,7 +99,7 @@ fn claim(inner: &mut Locked<'_>, ns: u16, put: BlockPut, now: Instant) -> Result
     inner.records_promised += pool_need(put.part);
     inner.charge_writer(ns, &extents);
     let BlockPut { part, len, engine_hash, .. } = put;
-    Ok(Claim { ns, version, slot, filling, part, len, engine_hash, extents })
+    Ok(Claim { ns, slot, filling, part, len, engine_hash, extents })
 }
 
 impl Inner {
@@ -158,16 +158,14 @@ impl Store {
         let mut locked = self.lock();
         let inner = &mut *locked;
         inner.records_promised -= pool_need(claim.part);
-        let is_current = inner.namespaces.at(claim.ns).version == claim.version;
-        let Some(filling) = inner.fillings.get(claim.filling).filter(|_| is_current) else {
-            // Hidden by an epoch or a drop while it was written.
-            if inner.fillings.get(claim.filling).is_some() {
-                inner.cancel(claim.slot);
-            }
+        let Some(filling) = inner.fillings.get(claim.filling) else {
+            // Cancelled by an epoch or a drop while it was written.
             inner.settle_writer(claim.ns, &claim.extents, false);
             inner.counters(claim.ns).shed[ShedReason::Epoch as usize] += 1;
             return PutOutcome::Shed(ShedReason::Epoch);
         };
+        let version = inner.namespaces.at(claim.ns).version;
+        assert_eq!(version, inner.index.entry(claim.slot).version, "else it was cancelled");
         filling.land(claim.part, now);
         let is_complete = filling.is_complete(inner.namespaces.at(claim.ns).spec.parts());
         inner.settle_writer(claim.ns, &claim.extents, true);

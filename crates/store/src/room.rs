@@ -120,12 +120,12 @@ impl Inner {
         for _ in 0..slots.min(capacity) {
             let slot = self.sweep_at;
             self.sweep_at = if slot + 1 == capacity { 0 } else { slot + 1 };
-            if !matches!(self.index.meta(slot).state(), State::Ready | State::Filling) {
+            if self.index.meta(slot).state() != State::Ready {
                 continue;
             }
             let version = self.namespaces.at(self.index.entry(slot).ns).version;
             let seen = self.see(slot, version, tick);
-            if !matches!(seen, Seen::Ready | Seen::Filling) {
+            if seen != Seen::Ready {
                 self.take_back(slot, seen);
                 taken += 1;
             }

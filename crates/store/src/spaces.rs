@@ -85,19 +85,16 @@ impl Session {
         for key in &keys[..keys.len().min(KEYS_MAX)] {
             let space = inner.namespaces.at(ns.0);
             let (era, version) = (space.era, space.version);
-            let Some(slot) = inner.index.find(ns.0, *key) else {
-                inner.ghosts.forget(era, *key);
-                continue;
-            };
-            let is_current = inner.index.entry(slot).version == version;
-            match inner.index.meta(slot).state() {
-                State::Filling => inner.cancel(slot),
-                _ => {
+            if let Some(slot) = inner.index.find(ns.0, *key) {
+                let is_current = inner.index.entry(slot).version == version;
+                if inner.index.meta(slot).state() == State::Filling {
+                    inner.cancel(slot);
+                } else {
                     inner.hide(slot, Leaves::Dropped);
-                    inner.ghosts.forget(era, *key);
                     dropped += u32::from(is_current);
                 }
             }
+            inner.ghosts.forget(era, *key);
         }
         dropped
     }

@@ -25,7 +25,7 @@ fn main() {
     let block = (arguments.get(1).copied().unwrap_or(2048) << 10).clamp(64, POOL_BYTES / 2);
     let shift = arguments.get(2).copied().unwrap_or(0) % 4096;
 
-    let source: Vec<u8> = (0..POOL_BYTES).map(|i| (i as u64 * 0x9E37_79B1 >> 13) as u8).collect();
+    let source: Vec<u8> = (0..POOL_BYTES).map(|i| ((i as u64 * 0x9E37_79B1) >> 13) as u8).collect();
     let mut landing = vec![1u8; POOL_BYTES];
     let ways = ways();
     let mut rates = vec![Vec::with_capacity(rounds); ways.len()];
@@ -40,7 +40,7 @@ fn main() {
 
 fn ways() -> Vec<(String, Way)> {
     let mut ways: Vec<(String, Way)> = vec![
-        ("memcpy".into(), Box::new(|dst, src, len| memcpy(dst, src, len))),
+        ("memcpy".into(), Box::new(memcpy)),
         (
             "memcpy, then hash".into(),
             Box::new(|dst, src, len| {

@@ -34,7 +34,7 @@ Then, in Python: memory = keepwarm.connect()
 EPILOGUE = "Exit codes: 0 ok, 1 failed, 2 usage, 3 node unreachable."
 
 # In the order in which help shows them.
-_COMMANDS: tuple[Callable[..., int | None], ...] = (serve, stat, drop, demo)
+_COMMANDS: tuple[Callable[..., object], ...] = (serve, stat, drop, demo)
 
 
 def _app() -> cyclopts.App:

@@ -1,5 +1,7 @@
 //! Hands out granules. Numbers only: no pointers, no allocation after `new`, no lock (the store's).
 
+use std::ops::Range;
+
 use super::runs::Runs;
 use super::window::Window;
 use super::{EXTENTS_MAX, Extent, Extents};
@@ -23,16 +25,18 @@ const OWNER_MAX: u32 = HELD;
 /// # Room, from the store's side
 /// ```text
 /// loop {
-///     if let Some(extents) = allocator.alloc(n)                     { break extents }
-///     if let Some(window) = allocator.window_to_clear(n, move_cost) { clear(window) }   // below
-///     else                                                          { evict the next block, or shed }
+///     if let Some(extents) = allocator.alloc(n) { break extents }
+///     match allocator.window_to_clear(n, move_cost) {
+///         Some(window) => clear(window),                    // as below
+///         None => evict the next block, or shed the put if there is none
+///     }
 /// }
 /// ```
 /// Clearing a window: [`hold`](Allocator::hold) it; for each [`next_owner`](Allocator::next_owner)
 /// in it `alloc` a new place (never inside a held window), copy the bytes, [`set_owner`], `free`
-/// the old place (what lies in the window stays held); evict that block instead if it finds no
-/// place; at the end [`release`](Allocator::release). Whoever reads a block by offset must learn of
-/// the move: bump its generation before the old place is freed.
+/// the old place (what lies in the window stays held); where there is no place, give up and evict
+/// the next block of the eviction order; at the end [`release`](Allocator::release). Whoever reads
+/// a block by offset must learn of the move: bump its generation before the old place is freed.
 ///
 /// [`set_owner`]: Allocator::set_owner
 ///
@@ -51,6 +55,8 @@ pub struct Allocator {
     window: Option<Window>,
     /// Free granules inside `window`; not in `free`.
     held: u32,
+    /// While `free` is in here, a search for a window would most likely be in vain.
+    pub(super) barren: Range<u32>,
 }
 
 impl Allocator {
@@ -67,7 +73,7 @@ impl Allocator {
         let mut runs = Runs::new(granules);
         runs.put(0, granules);
         let owner = vec![UNOWNED; granules as usize];
-        Allocator { runs, owner, free: granules, window: None, held: 0 }
+        Allocator { runs, owner, free: granules, window: None, held: 0, barren: 0..0 }
     }
 
     /// All granules, free or not.
@@ -78,6 +84,11 @@ impl Allocator {
     /// Granules that `alloc` could hand out if they lay well; those of a held window do not count.
     pub fn free_granules(&self) -> u32 {
         self.free
+    }
+
+    /// Bytes of bookkeeping, fixed at the start.
+    pub fn metadata_bytes(&self) -> usize {
+        size_of_val(&self.owner[..]) + self.runs.metadata_bytes()
     }
 
     /// Takes `granules` in as few extents as it can, one if there is a run that long. `None`: not
@@ -170,18 +181,23 @@ impl Allocator {
         self.window = Some(window);
     }
 
-    /// Lets go of the held window: what is empty in it is free again.
+    /// Lets go of the held window: what is empty in it is free again. If something is left in it,
+    /// the next search waits until a little more is free.
     pub fn release(&mut self) {
         let Some(window) = self.window.take() else { return };
         self.free(&window.aside);
-        let mut at = window.first_granule;
+        let (mut at, mut emptied) = (window.first_granule, 0);
         while at < window.end() {
             let rest = &self.owner[at as usize..window.end() as usize];
             let empty = rest.iter().take_while(|&&owner| owner == HELD).count() as u32;
             self.give(at, at + empty);
             at += empty.max(1);
+            emptied += empty;
         }
         self.held = 0;
+        if emptied < window.granules {
+            self.barren = self.free..self.free + window.granules / EXTENTS_MAX as u32;
+        }
     }
 
     /// The window being cleared.
@@ -200,6 +216,16 @@ impl Allocator {
     pub fn owner_of(&self, granule: u32) -> Option<u32> {
         let owner = self.owner[granule as usize];
         (owner < OWNER_MAX && !self.runs.is_free(granule)).then_some(owner)
+    }
+
+    /// Where the run of granules with the owner of `granule` ends: at `high`, at a free granule
+    /// or at another owner.
+    pub(super) fn owner_run_end(&self, granule: u32, high: u32) -> u32 {
+        let owner = self.owner[granule as usize];
+        let rest = &self.owner[granule as usize..high as usize];
+        let same = rest.iter().take_while(|&&other| other == owner).count() as u32;
+        // Free granules keep stale owners; a run may end at one.
+        granule + self.runs.taken_from(granule, same)
     }
 
     /// Compares every count and summary with the bitmap they were made from.

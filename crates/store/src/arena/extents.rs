@@ -33,6 +33,11 @@ impl Extents {
         self.list[..usize::from(self.count)].iter().copied()
     }
 
+    /// The extent at a position.
+    pub fn get(&self, position: usize) -> Option<Extent> {
+        self.list[..usize::from(self.count)].get(position).copied()
+    }
+
     /// Granules over all extents.
     pub fn granules(&self) -> u32 {
         self.iter().map(|extent| extent.granules).sum()

@@ -1,54 +1,29 @@
-//! Stand-in until the arena lands.
-#![allow(missing_docs)]
+//! The node's memory: one memfd, handed out in granules of 4 KiB.
+//!
+//! - `mapping.rs`: [`Arena`], the mapping; the only raw pointers here. `limits.rs`: what this
+//!   machine and its cgroups allow, asked before anything is mapped.
+//! - `extents.rs`: where a block lies. `runs.rs`: which granules are free, and where n in a row
+//!   are. `allocator.rs`: [`Allocator`], which hands them out; pure numbers, no pointers.
+//! - `window.rs`: which stretch to empty when enough is free but too scattered.
+//!
+//! Imported by the store and the server; imports nothing of the crate.
+
 mod allocator;
 mod extents;
+mod limits;
+mod mapping;
 mod runs;
+#[cfg(test)]
+mod tests;
 mod window;
 
 pub use allocator::Allocator;
 pub use extents::{Extent, Extents};
+pub use limits::MemoryLimit;
+pub use mapping::{Arena, ArenaError};
 pub use window::Window;
 
+/// The unit of the allocator, and the alignment of every extent.
 pub const GRANULE_BYTES: usize = 4096;
+/// The most pieces a block may lie in.
 pub const EXTENTS_MAX: usize = 8;
-
-#[derive(Debug, thiserror::Error)]
-#[error("arena of {0} bytes")]
-pub struct ArenaError(u64);
-
-#[derive(Debug)]
-pub struct Arena {
-    base: *mut u8,
-    granules: u32,
-}
-// SAFETY: stand-in.
-unsafe impl Send for Arena {}
-// SAFETY: stand-in.
-unsafe impl Sync for Arena {}
-
-impl Arena {
-    pub fn create(bytes: u64, _populate: bool) -> Result<Arena, ArenaError> {
-        if bytes > 1 << 40 {
-            return Err(ArenaError(bytes));
-        }
-        let memory = vec![0u8; bytes as usize].leak();
-        Ok(Arena { base: memory.as_mut_ptr(), granules: (bytes / GRANULE_BYTES as u64) as u32 })
-    }
-    pub fn pieces(
-        &self,
-        extents: &Extents,
-        len: usize,
-    ) -> impl Iterator<Item = (*mut u8, usize)> + use<> {
-        let base = self.base as usize;
-        let mut left = len;
-        let list: Vec<_> = extents.iter().collect();
-        list.into_iter().map(move |extent| {
-            let bytes = left.min(extent.granules as usize * GRANULE_BYTES);
-            left -= bytes;
-            ((base + extent.first_granule as usize * GRANULE_BYTES) as *mut u8, bytes)
-        })
-    }
-    pub fn granules(&self) -> u32 {
-        self.granules
-    }
-}

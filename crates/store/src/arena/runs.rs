@@ -8,7 +8,7 @@ pub(super) const CHUNK: u32 = 512;
 const WORDS: usize = CHUNK as usize / 64;
 
 /// The free runs of a subtree, as far as its parent needs to know them.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, PartialEq)]
 struct Node {
     /// Free granules at the left end.
     prefix: u32,
@@ -40,6 +40,10 @@ impl Runs {
             nodes: vec![Node::default(); 2 * leaves],
             leaves,
         }
+    }
+
+    pub(super) fn metadata_bytes(&self) -> usize {
+        size_of_val(&self.bits[..]) + size_of_val(&self.free[..]) + size_of_val(&self.nodes[..])
     }
 
     /// The longest free run.
@@ -122,11 +126,24 @@ impl Runs {
 
     /// How many granules from `granule` on are free in a row, counted up to `limit`.
     pub(super) fn free_from(&self, granule: u32, limit: u32) -> u32 {
-        let mut length = 0;
-        while length < limit && self.is_free(granule + length) {
-            length += 1;
+        self.alike_from(granule, limit, u64::MAX)
+    }
+
+    /// How many granules from `granule` on are taken in a row, counted up to `limit`.
+    pub(super) fn taken_from(&self, granule: u32, limit: u32) -> u32 {
+        self.alike_from(granule, limit, 0)
+    }
+
+    fn alike_from(&self, granule: u32, limit: u32, flip: u64) -> u32 {
+        let mut at = granule;
+        while at < granule + limit {
+            let chunk = at / CHUNK;
+            if let Some(end) = scan(&self.bits[chunk as usize], at % CHUNK, flip) {
+                return (chunk * CHUNK + end - granule).min(limit);
+            }
+            at = (chunk + 1) * CHUNK;
         }
-        length
+        limit
     }
 
     fn change(&mut self, first: u32, granules: u32, apply: impl Fn(&mut u64, u64)) {
@@ -153,8 +170,14 @@ impl Runs {
         let mut span = CHUNK;
         while low > 1 {
             (low, high) = (low / 2, high / 2);
+            let mut changed = false;
             for node in low..=high {
-                self.nodes[node] = join(self.nodes[2 * node], self.nodes[2 * node + 1], span);
+                let joined = join(self.nodes[2 * node], self.nodes[2 * node + 1], span);
+                changed |= joined != self.nodes[node];
+                self.nodes[node] = joined;
+            }
+            if !changed {
+                return;
             }
             span *= 2;
         }
@@ -166,7 +189,7 @@ impl Runs {
         for (chunk, bits) in self.bits.iter().enumerate() {
             let (node, free) = leaf(bits);
             let kept = self.nodes[self.leaves + chunk];
-            if same(node, kept) && free == self.free[chunk] {
+            if node == kept && free == self.free[chunk] {
                 total += u64::from(free);
             } else {
                 return Err(format!("summary of chunk {chunk} disagrees with its bitmap"));
@@ -175,16 +198,12 @@ impl Runs {
         for node in (1..self.leaves).rev() {
             let span = CHUNK << (self.leaves.ilog2() - node.ilog2() - 1);
             let expected = join(self.nodes[2 * node], self.nodes[2 * node + 1], span);
-            if !same(expected, self.nodes[node]) {
+            if expected != self.nodes[node] {
                 return Err(format!("tree node {node} disagrees with its children"));
             }
         }
         Ok(total)
     }
-}
-
-fn same(a: Node, b: Node) -> bool {
-    (a.prefix, a.suffix, a.best) == (b.prefix, b.suffix, b.best)
 }
 
 /// The parent of two subtrees of `span` granules each.
@@ -225,11 +244,11 @@ fn each_run(bits: &[u64; WORDS]) -> impl Iterator<Item = (u32, u32)> + '_ {
 
 /// The first bit at or after `from` that is 1 after exclusive-or with `flip`.
 fn scan(bits: &[u64; WORDS], from: u32, flip: u64) -> Option<u32> {
-    let mut mask = u64::MAX.checked_shl(from % 64).unwrap_or(0);
-    for word in (from / 64) as usize..WORDS {
-        let found = (bits[word] ^ flip) & mask;
+    let mut mask = u64::MAX << (from % 64);
+    for (at, word) in bits.iter().enumerate().skip((from / 64) as usize) {
+        let found = (word ^ flip) & mask;
         if found != 0 {
-            return Some(word as u32 * 64 + found.trailing_zeros());
+            return Some(at as u32 * 64 + found.trailing_zeros());
         }
         mask = u64::MAX;
     }

@@ -16,7 +16,7 @@ const KEEP_BYTES: usize = STRIPE_BYTES + 1;
 const BUFFER_BYTES: usize = 512;
 /// From here a copy goes past the cache: the destination is not read soon by this core, and the
 /// lines it would evict are worth more. Below, the fence costs more than it saves.
-const STREAM_BYTES_MIN: usize = 64 << 10;
+const STREAM_BYTES_MIN: usize = 8 << 10;
 /// Step of the copy through a local buffer where the destination is not aligned to a line.
 const BOUNCE_BYTES: usize = 4096;
 

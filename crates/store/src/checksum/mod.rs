@@ -20,7 +20,7 @@ mod kernel;
 mod lanes;
 mod portable;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use hasher::Hasher;
 pub use kernel::Kernel;

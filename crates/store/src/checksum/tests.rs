@@ -133,7 +133,7 @@ fn copies_land_at_every_alignment() {
     let source = random.bytes(200_000);
     for kernel in Kernel::available() {
         for shift in 0..64 {
-            for len in [0, 1, 63, 240, 241, 1023, 4096, 66_000, 70_001, 131_072, 190_000] {
+            for len in [0, 1, 63, 240, 241, 1023, 4096, 9_000, 66_000, 70_001, 131_072, 190_000] {
                 let from = random.below(64) as usize;
                 let mut landing = vec![0xA5u8; len + 128 + 2 * GUARD];
                 let at = GUARD + landing[GUARD..].as_ptr().align_offset(64) + shift;

@@ -5,6 +5,7 @@
 
 mod batch;
 mod entry;
+pub(crate) mod huge;
 pub(crate) mod parts;
 mod prefetch;
 mod table;
@@ -77,8 +78,8 @@ impl Index {
     pub fn new(entries_max: u32, seed: [u64; 2]) -> Index {
         assert!(entries_max > 0 && entries_max <= ENTRIES_MAX);
         let slots = Slots {
-            entries: vec![Entry::FREE; entries_max as usize],
-            metas: vec![Meta::FREE; entries_max as usize],
+            entries: huge::filled(entries_max as usize, Entry::FREE),
+            metas: huge::filled(entries_max as usize, Meta::FREE),
         };
         let table = Table::new(entries_max, seed);
         Index { slots, table, free_head: NONE, fresh: 0, used: 0 }

@@ -11,6 +11,7 @@
 //! parts, and extents beyond a part's first, take records from a pool that is allocated at start.
 
 use super::entry::{NONE, Slot};
+use super::huge::filled;
 use super::prefetch::prefetch;
 use crate::arena::{EXTENTS_MAX, Extent, Extents, GRANULE_BYTES};
 use crate::types::Generation;
@@ -103,7 +104,7 @@ impl Parts {
         let pool_len = blocks.max(256);
         let free = |next| Pooled::Free { next: if next == pool_len { NONE } else { next } };
         Parts {
-            first: vec![Own(EMPTY); blocks as usize],
+            first: filled(blocks as usize, Own(EMPTY)),
             engine_hashes: vec![0; blocks as usize],
             pool: (1..=pool_len).map(free).collect(),
             pool_head: 0,

@@ -22,8 +22,7 @@ pub(crate) struct KeyHash(u64);
 impl Table {
     /// A table for `entries_max` entries, seeded at random.
     pub fn new(entries_max: u32, seed: [u64; 2]) -> Table {
-        let cells = vec![0; (2 * entries_max as usize).max(16)];
-        // Odd, so that the product below never loses a key's half altogether.
+        let cells = super::huge::filled((2 * entries_max as usize).max(16), 0);
         Table { cells, slot_bits: u32::BITS - entries_max.leading_zeros(), seed }
     }
 

@@ -1,0 +1,205 @@
+//! The mapping of the arena's memfd: the only place where granules become pointers.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+
+use super::limits::MemoryLimit;
+use super::{Allocator, Extents, GRANULE_BYTES};
+
+/// Left over for the process itself (tables, stacks, connections) when the arena is sized.
+const RESERVE_BYTES: u64 = 64 << 20;
+
+/// Why there is no arena.
+#[derive(Debug, thiserror::Error)]
+pub enum ArenaError {
+    /// The size is not one an arena can have.
+    #[error("arena of {bytes} bytes {problem}; choose a multiple of 4096 between 4096 and 2^43")]
+    Size {
+        /// What was asked for.
+        bytes: u64,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+    /// The machine or a cgroup does not have the room.
+    #[error(
+        "arena of {bytes} bytes does not fit: {available} bytes are available ({source_of_limit}), \
+         of which {reserve} are kept for the process; choose a smaller arena or raise the limit",
+        reserve = RESERVE_BYTES
+    )]
+    Memory {
+        /// What was asked for.
+        bytes: u64,
+        /// What could be taken.
+        available: u64,
+        /// Which limit says so.
+        source_of_limit: String,
+    },
+    /// The kernel refused a call although the checks passed.
+    #[error("arena of {bytes} bytes: {call} failed: {error}; check ulimit -v and /dev/shm limits")]
+    Os {
+        /// What was asked for.
+        bytes: u64,
+        /// The call.
+        call: &'static str,
+        /// Its error.
+        error: std::io::Error,
+    },
+}
+
+/// One memfd, mapped read-write for the life of the value. Nothing outside this process writes it.
+///
+/// Gives out raw pointers only: which bytes may be touched when is the store's business (write
+/// grants are exclusive, reads are pinned), not the mapping's.
+#[derive(Debug)]
+pub struct Arena {
+    base: NonNull<u8>,
+    bytes: u64,
+    memfd: OwnedFd,
+}
+
+// SAFETY: the mapping belongs to the value alone, lives until drop and is not tied to a thread;
+// methods only compute addresses in it. `tests::mapping::two_threads_share_the_arena`.
+unsafe impl Send for Arena {}
+// SAFETY: as above; `&Arena` gives no access to the bytes except through raw pointers.
+unsafe impl Sync for Arena {}
+
+impl Arena {
+    /// Maps a new memfd of `bytes`, zeroed. With `populate` all pages exist when it returns, so
+    /// that no later access waits for, or dies of, a page that cannot be had.
+    ///
+    /// # Errors
+    /// [`ArenaError::Size`] for sizes that no arena has, [`ArenaError::Memory`] when the machine or
+    /// a cgroup has not enough left (asked before anything is mapped), [`ArenaError::Os`].
+    pub fn create(bytes: u64, populate: bool) -> Result<Arena, ArenaError> {
+        Arena::create_within(bytes, populate, MemoryLimit::current())
+    }
+
+    pub(super) fn create_within(
+        bytes: u64,
+        populate: bool,
+        limit: Option<MemoryLimit>,
+    ) -> Result<Arena, ArenaError> {
+        check_size(bytes)?;
+        if let Some(limit) = limit
+            && bytes.saturating_add(RESERVE_BYTES) > limit.available_bytes
+        {
+            return Err(ArenaError::Memory {
+                bytes,
+                available: limit.available_bytes,
+                source_of_limit: limit.source,
+            });
+        }
+        let os = |call| move |error: Errno| ArenaError::Os { bytes, call, error: error.into() };
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let memfd = memfd_create("keepwarm-arena", flags).map_err(os("memfd_create"))?;
+        ftruncate(&memfd, bytes).map_err(os("ftruncate"))?;
+        let length = usize::try_from(bytes).map_err(|_| os("mmap")(Errno::NOMEM))?;
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new shared mapping at an address of the kernel's choice overlaps nothing.
+        // `tests::mapping::bytes_come_back` writes and reads it whole.
+        let base =
+            unsafe { mmap(std::ptr::null_mut(), length, access, MapFlags::SHARED, &memfd, 0) }
+                .map_err(os("mmap"))?;
+        let base = NonNull::new(base.cast()).ok_or_else(|| os("mmap")(Errno::NOMEM))?;
+        let arena = Arena { base, bytes, memfd };
+        arena.prepare(populate).map_err(os("populating"))?;
+        Ok(arena)
+    }
+
+    /// Where a block's first `len` bytes lie, piece by piece.
+    ///
+    /// Reading or writing through the pointers is up to the caller: valid for the arena's life, and
+    /// free of races only under the store's pins and grants.
+    ///
+    /// # Panics
+    /// If `len` exceeds the extents, or an extent reaches beyond the arena.
+    pub fn pieces(&self, extents: &Extents, len: usize) -> impl Iterator<Item = (*mut u8, usize)> {
+        assert!(len <= extents.bytes(), "{len} bytes in {} of extents", extents.bytes());
+        let (base, granules) = (self.base, self.granules());
+        let mut rest = len;
+        let extents = *extents;
+        (0..extents.len()).map_while(move |at| {
+            let extent = extents.get(at)?;
+            assert!(extent.end() <= granules, "{extent:?} reaches beyond {granules} granules");
+            let piece = rest.min(extent.granules as usize * GRANULE_BYTES);
+            rest -= piece;
+            let offset = extent.first_granule as usize * GRANULE_BYTES;
+            // SAFETY: `extent.end() <= granules`, so the offset lies inside the mapping.
+            // `tests::mapping::an_extent_beyond_the_arena_panics`.
+            (piece > 0).then(|| (unsafe { base.as_ptr().add(offset) }, piece))
+        })
+    }
+
+    /// The arena's size.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The arena's size in granules.
+    pub fn granules(&self) -> u32 {
+        (self.bytes / GRANULE_BYTES as u64) as u32
+    }
+
+    fn prepare(&self, populate: bool) -> Result<(), Errno> {
+        let (start, length) = (self.base.as_ptr().cast(), self.bytes as usize);
+        // Huge pages make the copy's page walks and the populating cheaper. Where shared memory may
+        // not have them, nothing is lost.
+        // SAFETY: advises on this value's own mapping; contents do not change.
+        let _ = unsafe { madvise(start, length, Advice::LinuxHugepage) };
+        if !populate {
+            return Ok(());
+        }
+        // Unlike MAP_POPULATE, this says when it did not succeed.
+        // SAFETY: as above.
+        match unsafe { madvise(start, length, Advice::LinuxPopulateWrite) } {
+            Err(Errno::INVAL) => {
+                self.touch_pages();
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    /// For kernels before 5.14.
+    pub(super) fn touch_pages(&self) {
+        for granule in 0..self.granules() as usize {
+            // SAFETY: inside the mapping, which nobody else has seen yet.
+            // `tests::mapping::bytes_come_back` calls it.
+            unsafe { self.base.as_ptr().add(granule * GRANULE_BYTES).write_volatile(0) };
+        }
+    }
+}
+
+impl AsFd for Arena {
+    /// The memfd; sealable, close-on-exec.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.memfd.as_fd()
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        // SAFETY: the mapping made in `create`, unmapped once; pointers from `pieces` are
+        // documented to end with the arena.
+        let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.bytes as usize) };
+        debug_assert!(unmapped.is_ok(), "munmap: {unmapped:?}");
+    }
+}
+
+fn check_size(bytes: u64) -> Result<(), ArenaError> {
+    let granules = bytes / GRANULE_BYTES as u64;
+    let problem = if bytes == 0 {
+        "holds nothing"
+    } else if !bytes.is_multiple_of(GRANULE_BYTES as u64) {
+        "is not a whole number of granules"
+    } else if granules > u64::from(Allocator::GRANULES_MAX) {
+        "is larger than 8 TiB"
+    } else {
+        return Ok(());
+    };
+    Err(ArenaError::Size { bytes, problem })
+}

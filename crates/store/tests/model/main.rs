@@ -1,0 +1,76 @@
+//! Random operations on a small store against a plain dictionary. Every byte that is read is
+//! compared, and the store counts itself again every few hundred operations.
+//!
+//! What the store may do that the dictionary does not know of:
+//! 1. A stored block that no lease and no read holds may have made room: it is then missing as
+//!    `evicted`, `quota`, or, once the ghost list forgot it, `absent`.
+//! 2. A block may expire up to one tick of expiry (67 ms) early, never late; a lease does not
+//!    lengthen its life.
+//! 3. A put may be shed as `leased`, `quota` or `busy`, but not when nothing is held: by leases,
+//!    reads, writers, or blocks that are incomplete.
+//! 4. A lookup may answer unleased.
+//! 5. A miss may be `absent` where the dictionary remembers why: the ghost list is bounded.
+//! 6. A block may move: its generation changes, its bytes do not.
+//!
+//! Everything else must agree: no other bytes, nothing visible that is incomplete, of an older
+//! epoch, dropped, expired or reported bad; what is held stays readable; `present` and `pending`
+//! exactly when the dictionary says so.
+//!
+//! `KEEPWARM_MODEL_OPS` sets the operations for each policy, `KEEPWARM_MODEL_SEED` the seed.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod dictionary;
+mod world;
+
+use keepwarm_store::PolicyKind;
+
+fn run(policy: PolicyKind) {
+    let seed = common::seed("KEEPWARM_MODEL_SEED");
+    let ops = common::number("KEEPWARM_MODEL_OPS", 100_000);
+    let mut world = world::World::new(policy, seed);
+    for op in 0..ops {
+        world.step();
+        if op % 500 == 499 {
+            world.check();
+        }
+    }
+    let counters = world.finish();
+    println!("{} after {ops} operations: {counters:?}", policy.name());
+    // A run that never evicted, leased, moved on or expired would prove little.
+    if ops >= 100_000 {
+        let seen = [
+            counters.evicted,
+            counters.evicted_for_quota,
+            counters.expired,
+            counters.outdated,
+            counters.dropped,
+            counters.corrupt,
+            counters.reports_intact,
+            counters.incomplete,
+            counters.leases,
+            counters.leases_refused,
+            counters.leases_expired,
+            counters.present,
+            counters.pending,
+            counters.aborted,
+            counters.relocated,
+        ];
+        assert!(seen.iter().all(|count| *count > 0), "something never happened: {seen:?}");
+    }
+}
+
+#[test]
+fn lru_agrees_with_a_dictionary() {
+    run(PolicyKind::Lru);
+}
+
+#[test]
+fn fifo_agrees_with_a_dictionary() {
+    run(PolicyKind::Fifo);
+}
+
+#[test]
+fn s3fifo_agrees_with_a_dictionary() {
+    run(PolicyKind::S3Fifo);
+}

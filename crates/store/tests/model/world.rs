@@ -1,0 +1,543 @@
+//! The store, the dictionary, and what is held between operations.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use keepwarm_store::types::{BlockKey, Clock, Epoch, Instant, LeaseId, MissReason, ShedReason};
+use keepwarm_store::types::{NamespaceId, PutOutcome};
+use keepwarm_store::{
+    BlockPut, Counters, ManualClock, PolicyKind, ReadPin, Reported, Reserve, Session, Store,
+    StoreConfig, TenantConfig, WriteGrant,
+};
+
+use crate::common::{Random, attach, key, open, spec};
+use crate::dictionary::{Block, Held, Known, Space, Stamp};
+
+const GRANULES: u64 = 256;
+const KEYS: u64 = 36;
+const TTL: Duration = Duration::from_secs(20);
+/// Tenant, model, parts.
+const SPACES: [(&str, &str, u8); 5] = [
+    ("default", "one", 1),
+    ("default", "three", 3),
+    ("quota", "one", 1),
+    ("quota", "two", 2),
+    ("ttl", "one", 1),
+];
+const LENGTHS: [u32; 3] = [3_001, 16_384, 81_920];
+const OPEN_MAX: usize = 6;
+
+struct OpenGrant {
+    grant: WriteGrant,
+    space: usize,
+    number: u64,
+    part: u8,
+    filling: u64,
+}
+
+struct OpenPin {
+    pin: ReadPin,
+    held: Held,
+    stamp: Stamp,
+}
+
+struct OpenLease {
+    id: LeaseId,
+    session: usize,
+    held: Vec<Held>,
+    granted: Instant,
+    end: Instant,
+}
+
+pub struct World {
+    store: Arc<Store>,
+    clock: Arc<ManualClock>,
+    sessions: Vec<Session>,
+    spaces: Vec<Space>,
+    random: Random,
+    /// Bytes of all blocks are windows of these.
+    noise: Vec<u8>,
+    stamps: u64,
+    grants: Vec<OpenGrant>,
+    pins: Vec<OpenPin>,
+    leases: Vec<OpenLease>,
+    quota: Option<u64>,
+}
+
+fn name_of(space: usize, number: u64) -> BlockKey {
+    key(number * 16 + space as u64)
+}
+
+/// Each part's length follows from its name, so that every put of it agrees.
+fn length_of(number: u64, part: u8) -> u32 {
+    LENGTHS[((number + u64::from(part)) % 3) as usize] - (number % 7) as u32
+}
+
+impl World {
+    pub fn new(policy: PolicyKind, seed: u64) -> World {
+        let mut config = StoreConfig::new(GRANULES * 4096);
+        config.policy = policy;
+        config.max_blocks = Some(96);
+        config.limits.ghosts = Some(64);
+        for (name, quota, ttl) in [("quota", Some(200_000), None), ("ttl", None, Some(TTL))] {
+            let tenant = TenantConfig::public_default();
+            config.tenants.push(TenantConfig {
+                name: name.into(),
+                quota_bytes: quota,
+                ttl,
+                ..tenant
+            });
+        }
+        let (store, clock) = open(config);
+        let sessions = vec![store.session(), store.session()];
+        let space = |(at, (tenant, model, parts)): (usize, &(&str, &str, u8))| {
+            let spec = spec(tenant, model, *parts);
+            let ns = sessions.iter().map(|session| attach(session, &spec)).last().expect("two");
+            assert_eq!(ns, NamespaceId(at as u16));
+            let ttl = (*tenant == "ttl").then_some(TTL);
+            Space { ns, parts: *parts, ttl, epoch: 0, version: 0, known: Default::default() }
+        };
+        let spaces = SPACES.iter().enumerate().map(space).collect();
+        let mut random = Random::new(seed);
+        let noise = (0..(1 << 17)).flat_map(|_| random.next().to_le_bytes()).collect();
+        World {
+            store,
+            clock,
+            sessions,
+            spaces,
+            random,
+            noise,
+            stamps: 0,
+            grants: Vec::new(),
+            pins: Vec::new(),
+            leases: Vec::new(),
+            quota: Some(200_000),
+        }
+    }
+
+    pub fn check(&self) {
+        self.store.check().unwrap_or_else(|problem| panic!("{problem}"));
+    }
+
+    /// Lets everything go; then nothing may be left held.
+    pub fn finish(mut self) -> Counters {
+        while !self.pins.is_empty() {
+            self.close_pin();
+        }
+        while !self.grants.is_empty() {
+            self.close_grant();
+        }
+        self.sessions.clear();
+        self.check();
+        let stats = self.store.stats();
+        assert_eq!((stats.leases, stats.leased_bytes, stats.reads_in_flight), (0, 0, 0));
+        assert_eq!(stats.writing_bytes, 0);
+        stats.counters
+    }
+
+    pub fn step(&mut self) {
+        match self.random.below(100) {
+            0..30 => self.put(),
+            30..38 => self.close_grant(),
+            38..56 => self.lookup(),
+            56..72 => self.read(),
+            72..80 => self.close_pin(),
+            80..86 => self.touch(),
+            86..91 => self.end_lease(),
+            91..94 => self.wait(),
+            94..95 => self.report_good(),
+            95..96 => self.report_bad(),
+            96..97 => self.drop_some(),
+            97..98 => self.old_epoch(),
+            _ => self.rare(),
+        }
+    }
+
+    fn rare(&mut self) {
+        match self.random.below(40) {
+            0..4 => self.bump(),
+            4..6 => self.drop_space(),
+            6..10 => self.change_quota(),
+            10..13 => self.replace_session(),
+            13..20 => self.renew(),
+            _ => self.quiet(),
+        }
+    }
+
+    fn now(&self) -> Instant {
+        self.clock.now()
+    }
+
+    fn pick(&mut self) -> (usize, u64) {
+        let space = self.random.below(SPACES.len() as u64) as usize;
+        // Low numbers more often, so that some blocks are hot.
+        let bound = self.random.below(KEYS) + 1;
+        (space, self.random.below(bound))
+    }
+
+    fn session(&mut self) -> usize {
+        self.random.below(2) as usize
+    }
+
+    fn bytes(&self, stamp: Stamp, len: usize) -> &[u8] {
+        let start = (stamp.wrapping_mul(0x9e37_79b9) % (self.noise.len() - len) as u64) as usize;
+        &self.noise[start..start + len]
+    }
+
+    /// Whether a lease or a read holds the instance that the dictionary has now.
+    fn is_held(&mut self, space: usize, number: u64) -> bool {
+        let now = self.now();
+        let version = self.spaces[space].version;
+        let Block::Stored { stamps, .. } = &self.spaces[space].block(number).block else {
+            return false;
+        };
+        let held = Held { space, number, version, stamp: stamps[&0] };
+        self.pins.iter().any(|pin| pin.held == held)
+            || self.leases.iter().any(|lease| lease.end > now && lease.held.contains(&held))
+    }
+
+    fn nothing_is_held(&self) -> bool {
+        let is_filling = |known: &Known| matches!(known.block, Block::Filling { .. });
+        self.pins.is_empty()
+            && self.grants.is_empty()
+            && self.leases.is_empty()
+            && !self.spaces.iter().any(|space| space.known.values().any(is_filling))
+    }
+
+    fn put(&mut self) {
+        if self.grants.len() == OPEN_MAX {
+            return self.close_grant();
+        }
+        let ((space, number), session) = (self.pick(), self.session());
+        let part = self.random.below(self.spaces[space].parts.into()) as u8;
+        let len = length_of(number, part);
+        let put = BlockPut { key: name_of(space, number), part, len, engine_hash: Some(number) };
+        let (ns, epoch) = (self.spaces[space].ns, Epoch(self.spaces[space].epoch));
+        let reserved = self.sessions[session].reserve(ns, epoch, put);
+        let (now, held) = (self.now(), self.is_held(space, number));
+        let block = self.spaces[space].block(number).block.clone();
+        let is_taken = matches!(&block, Block::Filling { landed, writing, .. }
+            if landed.contains_key(&part) || writing.contains(&part));
+        match reserved {
+            Reserve::Present => {
+                self.spaces[space].saw(number, now);
+            }
+            Reserve::Pending => assert!(is_taken, "{number}/{part} is pending but {block:?}"),
+            Reserve::Granted(grant) => {
+                assert!(!is_taken, "{number}/{part} has two writers");
+                if !matches!(block, Block::Filling { .. }) {
+                    self.spaces[space].missed(number, None, held, now);
+                }
+                self.stamps += 1;
+                let filling = self.spaces[space].begin(number, part, self.stamps, now);
+                self.grants.push(OpenGrant { grant, space, number, part, filling });
+                if !self.random.chance(4) {
+                    let last = self.grants.len() - 1;
+                    self.commit(last);
+                }
+            }
+            Reserve::Shed(reason) => {
+                let may =
+                    matches!(reason, ShedReason::Leased | ShedReason::Quota | ShedReason::Busy);
+                assert!(may && !is_taken, "{number}/{part} is shed as {reason:?}, {block:?}");
+                let fits = self.quota.is_none_or(|quota| u64::from(len) + 4096 < quota);
+                let must = self.nothing_is_held() && fits && reason != ShedReason::Quota;
+                assert!(!must, "shed as {reason:?} though nothing is held");
+                if let Block::Stored { .. } = block {
+                    self.spaces[space].missed(number, None, held, now);
+                }
+            }
+        }
+    }
+
+    fn close_grant(&mut self) {
+        if self.grants.is_empty() {
+            return;
+        }
+        let at = self.random.below(self.grants.len() as u64) as usize;
+        if !self.random.chance(5) {
+            return self.commit(at);
+        }
+        let OpenGrant { grant, space, number, part, filling } = self.grants.swap_remove(at);
+        if self.random.chance(2) {
+            grant.abort(ShedReason::Corrupt)
+        } else {
+            drop(grant)
+        }
+        if self.spaces[space].is_filling(number, filling) {
+            let now = self.now();
+            self.spaces[space].abort(number, part, now);
+        }
+    }
+
+    fn commit(&mut self, at: usize) {
+        let OpenGrant { mut grant, space, number, part, filling } = self.grants.swap_remove(at);
+        self.stamps += 1;
+        let stamp = self.stamps;
+        let checksum = grant.write_from(self.bytes(stamp, grant.len()));
+        let outcome = grant.commit(checksum);
+        let now = self.now();
+        if self.spaces[space].is_filling(number, filling) {
+            assert_eq!(outcome, PutOutcome::Stored);
+            self.spaces[space].land(number, part, stamp, now);
+        } else {
+            assert_eq!(outcome, PutOutcome::Shed(ShedReason::Epoch));
+        }
+    }
+
+    fn lookup(&mut self) {
+        let ((space, first), session) = (self.pick(), self.session());
+        let count = 1 + self.random.below(24);
+        let numbers: Vec<u64> = (first..first + count).map(|number| number % KEYS).collect();
+        let keys: Vec<_> = numbers.iter().map(|number| name_of(space, *number)).collect();
+        let hold = self.random.chance(2).then(|| Duration::from_millis(self.random.below(20_000)));
+        let (ns, epoch) = (self.spaces[space].ns, Epoch(self.spaces[space].epoch));
+        let found = self.sessions[session].lookup(ns, epoch, &keys, first, hold);
+        let now = self.now();
+        let prefix = found.hits.iter().take_while(|hit| hit.is_some()).count();
+        assert_eq!(found.prefix as usize, prefix);
+        assert_eq!(found.miss.is_some(), prefix < keys.len());
+        let mut held = Vec::new();
+        for (at, (number, hit)) in numbers.iter().zip(&found.hits).enumerate() {
+            match hit {
+                Some(hit) => {
+                    let stamps = self.spaces[space].saw(*number, now);
+                    assert_eq!(hit.length, length_of(*number, 0));
+                    let version = self.spaces[space].version;
+                    held.push(Held { space, number: *number, version, stamp: stamps[&0] });
+                }
+                None => {
+                    let reason = found.miss.filter(|_| at == prefix);
+                    let is_held = self.is_held(space, *number);
+                    self.spaces[space].missed(*number, reason, is_held, now);
+                }
+            }
+        }
+        if let Some(id) = found.lease {
+            assert!(hold.is_some() && !held.is_empty());
+            let end = now.after(Duration::from_millis(found.lease_ms.into()));
+            self.leases.push(OpenLease { id, session, held, granted: now, end });
+        }
+        self.forget_ended_leases();
+    }
+
+    fn forget_ended_leases(&mut self) {
+        let now = self.now();
+        self.leases.retain(|lease| lease.end > now);
+    }
+
+    fn read(&mut self) {
+        if self.pins.len() == OPEN_MAX {
+            return self.close_pin();
+        }
+        let ((mut space, mut number), session) = (self.pick(), self.session());
+        // Leased blocks more often: they must be readable.
+        if !self.leases.is_empty() && self.random.chance(2) {
+            let lease = self.random.below(self.leases.len() as u64) as usize;
+            let held = &self.leases[lease].held;
+            (space, number) = {
+                let held = held[self.random.below(held.len() as u64) as usize];
+                (held.space, held.number)
+            };
+        }
+        let part = self.random.below(self.spaces[space].parts.into()) as u8;
+        let (ns, epoch) = (self.spaces[space].ns, Epoch(self.spaces[space].epoch));
+        let read = self.sessions[session].read(ns, epoch, name_of(space, number), part);
+        let (now, is_held) = (self.now(), self.is_held(space, number));
+        match read {
+            Ok(pin) => {
+                let stamps = self.spaces[space].saw(number, now);
+                let version = self.spaces[space].version;
+                let held = Held { space, number, version, stamp: stamps[&0] };
+                self.verify(&pin, stamps[&part]);
+                self.pins.push(OpenPin { pin, held, stamp: stamps[&part] });
+                if !self.random.chance(3) {
+                    self.close_pin();
+                }
+            }
+            Err(reason) => self.spaces[space].missed(number, Some(reason), is_held, now),
+        }
+    }
+
+    fn verify(&self, pin: &ReadPin, stamp: Stamp) {
+        let mut bytes = vec![0; pin.len()];
+        assert_eq!(pin.copy_to(&mut bytes), pin.checksum(), "bytes match their checksum");
+        assert!(bytes == self.bytes(stamp, pin.len()), "exactly the bytes that were put");
+    }
+
+    /// Whatever happened meanwhile, the bytes under a pin are what they were.
+    fn close_pin(&mut self) {
+        if self.pins.is_empty() {
+            return;
+        }
+        let at = self.random.below(self.pins.len() as u64) as usize;
+        let OpenPin { mut pin, stamp, .. } = self.pins.swap_remove(at);
+        self.verify(&pin, stamp);
+        if self.random.chance(2) {
+            pin.used();
+        }
+    }
+
+    fn touch(&mut self) {
+        let ((space, first), session) = (self.pick(), self.session());
+        let numbers = first..first + 1 + self.random.below(5);
+        let keys: Vec<_> = numbers.map(|number| name_of(space, number % KEYS)).collect();
+        let (ns, epoch) = (self.spaces[space].ns, Epoch(self.spaces[space].epoch));
+        let touched = self.sessions[session].touch(ns, epoch, &keys);
+        assert!(touched as usize <= keys.len());
+    }
+
+    fn end_lease(&mut self) {
+        if self.leases.is_empty() {
+            return;
+        }
+        let at = self.random.below(self.leases.len() as u64) as usize;
+        let OpenLease { id, session, .. } = self.leases.swap_remove(at);
+        // Another session's release changes nothing; a second one of its own does no harm.
+        self.sessions[1 - session].release(id);
+        self.sessions[session].release(id);
+        self.sessions[session].release(id);
+    }
+
+    fn renew(&mut self) {
+        let now = self.now();
+        let hold = Duration::from_millis(self.random.below(15_000));
+        for lease in &mut self.leases {
+            assert!(!self.sessions[1 - lease.session].renew(lease.id, hold));
+            let wanted = now.after(hold.min(Duration::from_secs(10)));
+            let last = lease.granted.after(Duration::from_secs(60));
+            let holds = self.sessions[lease.session].renew(lease.id, hold);
+            lease.end = lease.end.max(wanted.min(last));
+            assert_eq!(holds, lease.end >= wanted || wanted.min(last) > now && lease.end < last);
+        }
+    }
+
+    fn wait(&mut self) {
+        let step = match self.random.below(20) {
+            0 => 35_000,
+            1..5 => self.random.below(4_000),
+            _ => self.random.below(200),
+        };
+        self.clock.advance(Duration::from_millis(step));
+        self.store.tick();
+        let now = self.now();
+        self.spaces.iter_mut().for_each(|space| space.tick(now));
+        self.forget_ended_leases();
+    }
+
+    fn report_good(&mut self) {
+        let ((space, number), session) = (self.pick(), self.session());
+        let (ns, epoch) = (self.spaces[space].ns, Epoch(self.spaces[space].epoch));
+        let key = name_of(space, number);
+        let Ok(pin) = self.sessions[session].read(ns, epoch, key, 0) else { return };
+        let reported = self.sessions[session].report(ns, key, 0, pin.generation());
+        assert_eq!(reported, Reported::Intact);
+        let other = keepwarm_store::types::Generation(pin.generation().0 ^ 1);
+        assert_eq!(self.sessions[session].report(ns, key, 0, other), Reported::Gone);
+    }
+
+    fn report_bad(&mut self) {
+        let ((space, number), session) = (self.pick(), self.session());
+        let is_read = |pin: &OpenPin| pin.held.space == space && pin.held.number == number;
+        if self.pins.iter().any(is_read) {
+            return;
+        }
+        let (ns, epoch) = (self.spaces[space].ns, Epoch(self.spaces[space].epoch));
+        let key = name_of(space, number);
+        let Ok(pin) = self.sessions[session].read(ns, epoch, key, 0) else { return };
+        let (at, _) = pin.pieces().next().expect("a piece");
+        // SAFETY: the arena is mapped writable, this test has one thread, and no other pin is on
+        // this block: nobody reads the byte meanwhile.
+        unsafe { *at.cast_mut() ^= 0x40 };
+        let generation = pin.generation();
+        drop(pin);
+        let reported = self.sessions[session].report(ns, key, 0, generation);
+        assert_eq!(reported, Reported::Removed);
+        let known = self.spaces[space].block(number);
+        (known.block, known.reasons) = (Block::Gone, vec![MissReason::Corrupt]);
+    }
+
+    fn drop_some(&mut self) {
+        let ((space, first), session) = (self.pick(), self.session());
+        let numbers: Vec<_> = (first..first + 3).map(|number| number % KEYS).collect();
+        let keys: Vec<_> = numbers.iter().map(|number| name_of(space, *number)).collect();
+        self.sessions[session].drop_keys(self.spaces[space].ns, &keys);
+        for number in numbers {
+            let known = self.spaces[space].block(number);
+            (known.block, known.reasons) = (Block::Gone, Vec::new());
+        }
+    }
+
+    fn drop_space(&mut self) {
+        let (space, session) = (self.pick().0, self.session());
+        let dropped = self.sessions[session].drop_namespace(self.spaces[space].ns);
+        let stored = |space: &Space| {
+            let blocks = space.known.values();
+            blocks.filter(|known| matches!(known.block, Block::Stored { .. })).count()
+        };
+        assert!(dropped <= stored(&self.spaces[space]) as u64);
+        self.spaces[space].hide_all(None);
+    }
+
+    fn bump(&mut self) {
+        let (space, session) = (self.pick().0, self.session());
+        let epoch = self.spaces[space].epoch + self.random.below(3) as u32;
+        let ns = self.spaces[space].ns;
+        if self.random.chance(2) {
+            // Any call that carries a larger epoch brings it along.
+            let found = self.sessions[session].lookup(ns, Epoch(epoch), &[], 0, None);
+            assert_eq!(found.epoch, Epoch(epoch));
+        } else {
+            let bumped = self.sessions[session].bump_epoch(ns, Epoch(epoch));
+            assert_eq!(bumped.expect("no file to fail"), Epoch(epoch));
+        }
+        if epoch > self.spaces[space].epoch {
+            self.spaces[space].epoch = epoch;
+            self.spaces[space].hide_all(Some(MissReason::Epoch));
+        }
+    }
+
+    fn old_epoch(&mut self) {
+        let ((space, number), session) = (self.pick(), self.session());
+        let Some(epoch) = self.spaces[space].epoch.checked_sub(1).map(Epoch) else { return };
+        let (ns, key) = (self.spaces[space].ns, name_of(space, number));
+        let found = self.sessions[session].lookup(ns, epoch, &[key], 0, None);
+        assert_eq!((found.prefix, found.miss), (0, Some(MissReason::Epoch)));
+        let read = self.sessions[session].read(ns, epoch, key, 0);
+        assert_eq!(read.map(|_| ()), Err(MissReason::Epoch));
+        let put = BlockPut { key, part: 0, len: 1, engine_hash: None };
+        let reserved = self.sessions[session].reserve(ns, epoch, put);
+        assert!(matches!(reserved, Reserve::Shed(ShedReason::Epoch)));
+        assert_eq!(self.sessions[session].touch(ns, epoch, &[key]), 0);
+    }
+
+    fn change_quota(&mut self) {
+        let bytes = [None, Some(60_000), Some(200_000), Some(500_000)];
+        self.quota = bytes[self.random.below(4) as usize];
+        self.store.set_quota("quota", self.quota).expect("a tenant");
+    }
+
+    /// A session's end is its leases' end; its pins and grants live on.
+    fn replace_session(&mut self) {
+        let at = self.session();
+        self.sessions[at] = self.store.session();
+        self.leases.retain(|lease| lease.session != at);
+        for (number, (tenant, model, parts)) in SPACES.iter().enumerate() {
+            let ns = attach(&self.sessions[at], &spec(tenant, model, *parts));
+            assert_eq!(ns, self.spaces[number].ns);
+        }
+    }
+
+    /// An epoch is quiet exactly when nothing older is held.
+    fn quiet(&mut self) {
+        let (space, session) = (self.pick().0, self.session());
+        let now = self.now();
+        let Space { ns, epoch, version, .. } = self.spaces[space];
+        let is_old = |held: &Held| held.space == space && held.version < version;
+        let mut leased = self.leases.iter().filter(|lease| lease.end > now);
+        let is_held = self.pins.iter().any(|pin| is_old(&pin.held))
+            || leased.any(|lease| lease.held.iter().any(is_old));
+        let is_quiet = self.sessions[session].wait_epoch_quiet(ns, Epoch(epoch), now);
+        assert_eq!(is_quiet, !is_held);
+    }
+}
