@@ -53,7 +53,7 @@ class Flags:
         str | None,
         _setting(
             "Entries of the index. Default: capacity / 64 KiB. Too few: memory stays unused; too "
-            "many: tables waste about 100 bytes each."
+            "many: tables waste about 140 bytes each."
         ),
     ] = None
     state_dir: Annotated[
