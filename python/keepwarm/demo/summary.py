@@ -11,6 +11,7 @@ from typing import Any
 from keepwarm.demo.ledger import Ledger
 from keepwarm.demo.machine import percentile
 from keepwarm.demo.run import Record
+from keepwarm.testing.traces import replay
 
 LATE_S_MAX = 1.0
 UNSURE = ("deadline", "store_down")
@@ -34,6 +35,7 @@ class Summary:
 
     ledger: Ledger
     ideal_tokens: int = 0
+    replayed_rate: float = 0.0
     bytes_verified: int = 0
     wrong_bytes: int = 0
     latency_ms: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -75,6 +77,9 @@ def summarise(record: Record) -> Summary:
         summary.ideal_tokens += served.ideal_tokens
         summary.bytes_verified += served.answer["bytes_verified"]
         summary.wrong_bytes += served.answer["wrong_bytes"]
+    requests = [turn.request for turn in record.plan.turns]
+    arena_blocks = record.plan.arena_bytes // record.plan.config.block_bytes
+    summary.replayed_rate = replay(requests, arena_blocks).by_token()
     _times(record, summary)
     _recovery(record, summary)
     _reconcile(record, summary)
