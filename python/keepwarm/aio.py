@@ -80,6 +80,8 @@ async def _until_out(waiting: asyncio.Future[T]) -> None:
     while not waiting.done():
         with suppress(asyncio.CancelledError):
             await asyncio.wait([waiting])
+    if not waiting.cancelled():
+        waiting.exception()  # looked at, so that the loop does not complain that nobody did
 
 
 def _let_go(memory: Memory, future: Future[T]) -> None:

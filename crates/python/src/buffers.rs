@@ -107,7 +107,7 @@ impl Regions {
                 "buffers has {given} entries for {count} keys: pass one per key"
             )));
         }
-        for (i, item) in sequence.try_iter()?.take(count).enumerate() {
+        for (i, item) in sequence.try_iter()?.take(count + 1).enumerate() {
             let item = item?;
             let name = format!("buffers[{i}]");
             let region = if is_pointer_pair(&item) {
@@ -133,6 +133,11 @@ impl Regions {
                 "{name} is not C-contiguous: pass a contiguous slice, or copy it first"
             )));
         }
+        if holds_objects(buffer.format()) {
+            return Err(argument(format!(
+                "{name} holds Python objects, whose bytes mean nothing elsewhere: pass plain data"
+            )));
+        }
         let region = Region { ptr: buffer.ptr(), len: buffer.len() };
         check(region, name)?;
         self._held.push(buffer);
@@ -155,6 +160,11 @@ impl Regions {
         }
         Ok(())
     }
+}
+
+/// Whether a format has an `O` outside of its fields' names, which stand between colons.
+fn holds_objects(format: &[u8]) -> bool {
+    format.split(|byte| *byte == b':').step_by(2).any(|part| part.contains(&b'O'))
 }
 
 fn check(region: Region, name: &str) -> PyResult<()> {

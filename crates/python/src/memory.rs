@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use keepwarm_store::types::Epoch;
-use keepwarm_wire::client::{ConnectConfig, ConnectError, HealthState, Memory as Inner};
+use keepwarm_wire::client::{
+    ClientError, ConnectConfig, ConnectError, HealthState, Memory as Inner,
+};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -59,6 +61,9 @@ impl Memory {
         deadline_s: f64,
     ) -> PyResult<Space> {
         let deadline = seconds(deadline_s, "deadline_s")?;
+        if self.inner.health().state == HealthState::Closed {
+            return Err(raised(ClientError::Closed));
+        }
         let (spec, check) = (namespace.spec.clone(), namespace.key_check_bytes());
         let work = || self.inner.attach_within(spec, check, Epoch(epoch), deadline);
         let attached = detached(py, work).map_err(fault)?;

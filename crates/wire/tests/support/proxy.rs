@@ -1,0 +1,158 @@
+//! A proxy between a client and a node that damages the stream at given bytes.
+
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+
+/// Which way bytes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    ToNode,
+    ToClient,
+}
+
+/// What happens to every connection, counted in bytes of one way of one connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    None,
+    /// Both ways end before this byte.
+    Cut(Way, u64),
+    /// The way goes silent before this byte; the other one goes on.
+    Silence(Way, u64),
+    /// This byte is changed by this mask.
+    Flip(Way, u64, u8),
+}
+
+struct Shared {
+    fault: Mutex<Fault>,
+    /// Closed: nothing passes towards the client.
+    gate: Mutex<bool>,
+    opened: Condvar,
+    passed: [AtomicU64; 2],
+    over: AtomicBool,
+    streams: Mutex<Vec<UnixStream>>,
+}
+
+/// A listening proxy; ends with its connections when dropped.
+pub struct Proxy {
+    pub path: PathBuf,
+    shared: Arc<Shared>,
+}
+
+impl Proxy {
+    pub fn start(path: PathBuf, node: &Path) -> Proxy {
+        let listener = UnixListener::bind(&path).expect("a free path");
+        let shared = Arc::new(Shared {
+            fault: Mutex::new(Fault::None),
+            gate: Mutex::new(true),
+            opened: Condvar::new(),
+            passed: Default::default(),
+            over: AtomicBool::new(false),
+            streams: Mutex::new(Vec::new()),
+        });
+        let (accepting, node) = (shared.clone(), node.to_owned());
+        std::thread::spawn(move || {
+            for client in listener.incoming() {
+                if accepting.over.load(Ordering::Acquire) {
+                    return;
+                }
+                let (Ok(client), Ok(node)) = (client, UnixStream::connect(&node)) else {
+                    continue;
+                };
+                join(&accepting, client, node);
+            }
+        });
+        Proxy { path, shared }
+    }
+
+    /// For connections made from now on.
+    pub fn fault(&self, fault: Fault) {
+        *self.shared.fault.lock().unwrap() = fault;
+    }
+
+    /// Holds back everything towards clients.
+    pub fn close_gate(&self) {
+        *self.shared.gate.lock().unwrap() = false;
+    }
+
+    pub fn open_gate(&self) {
+        *self.shared.gate.lock().unwrap() = true;
+        self.shared.opened.notify_all();
+    }
+
+    /// Bytes that passed this way on all connections since the last call.
+    pub fn take_passed(&self, way: Way) -> u64 {
+        self.shared.passed[way as usize].swap(0, Ordering::AcqRel)
+    }
+
+    /// Bytes that passed this way so far.
+    pub fn passed(&self, way: Way) -> u64 {
+        self.shared.passed[way as usize].load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.shared.over.store(true, Ordering::Release);
+        self.open_gate();
+        for stream in self.shared.streams.lock().unwrap().drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+        // Wakes the accepting thread.
+        let _ = UnixStream::connect(&self.path);
+    }
+}
+
+fn join(shared: &Arc<Shared>, client: UnixStream, node: UnixStream) {
+    let fault = *shared.fault.lock().unwrap();
+    let copy = |stream: &UnixStream| stream.try_clone().expect("a descriptor");
+    {
+        let mut streams = shared.streams.lock().unwrap();
+        if streams.len() > 64 {
+            streams.clear();
+        }
+        streams.extend([copy(&client), copy(&node)]);
+    }
+    for (way, from, to) in
+        [(Way::ToNode, copy(&client), copy(&node)), (Way::ToClient, copy(&node), copy(&client))]
+    {
+        let shared = shared.clone();
+        std::thread::spawn(move || pass(&shared, way, fault, from, to));
+    }
+}
+
+fn pass(shared: &Shared, way: Way, fault: Fault, mut from: UnixStream, mut to: UnixStream) {
+    let mut at = 0u64;
+    let mut buffer = vec![0; 64 << 10];
+    while let Ok(read @ 1..) = from.read(&mut buffer) {
+        if way == Way::ToClient {
+            let mut open = shared.gate.lock().unwrap();
+            while !*open {
+                open = shared.opened.wait(open).unwrap();
+            }
+        }
+        let end = at + read as u64;
+        let mut through = read;
+        match fault {
+            Fault::Flip(on, byte, mask) if on == way && (at..end).contains(&byte) => {
+                buffer[(byte - at) as usize] ^= mask;
+            }
+            // Beyond the silent byte everything is still taken, and nothing passed on.
+            Fault::Cut(on, byte) | Fault::Silence(on, byte) if on == way && byte < end => {
+                through = byte.saturating_sub(at) as usize;
+            }
+            _ => {}
+        }
+        let passed = to.write_all(&buffer[..through]).is_ok();
+        shared.passed[way as usize].fetch_add(through as u64, Ordering::AcqRel);
+        if !passed || (through < read && matches!(fault, Fault::Cut(..))) {
+            break;
+        }
+        at = end;
+    }
+    let _ = from.shutdown(Shutdown::Both);
+    let _ = to.shutdown(Shutdown::Both);
+}

@@ -1,0 +1,207 @@
+"""The asyncio twin: same answers, bounded threads, and buffers that outlive a cancellation."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from typing import Any
+
+import keepwarm
+import pytest
+from keepwarm import ClosedError, Memory, Outcome, Reason, Space, Status
+from nodes import BLOCK_BYTES, eventually, keys_of, make
+
+
+def slow(space: Space, name: str) -> tuple[threading.Event, threading.Event]:
+    """Makes a call of `space` wait, in its thread and after its work, until let go."""
+    entered, let_go = threading.Event(), threading.Event()
+    real = getattr(space, name)
+
+    def wrapped(*arguments: Any, **named: Any) -> Any:
+        answer = real(*arguments, **named)
+        entered.set()
+        assert let_go.wait(10)
+        return answer
+
+    setattr(space, name, wrapped)
+    return entered, let_go
+
+
+def test_the_same_answers(memory: Memory) -> None:
+    names = make()
+    keys, data = keys_of(names, 4), bytes(range(256)) * (4 * BLOCK_BYTES // 256)
+
+    async def go() -> None:
+        space = await memory.aio.attach(names)
+        aio = space.aio
+        assert await aio.put_from(keys, data) == [Outcome(Status.STORED)] * 4
+        async with await aio.lookup(keys) as found:
+            assert found.prefix == 4
+            assert found.lease is not None
+            assert await aio.renew(found)
+            assert (await memory.aio.stat())["leases"] == 1
+        assert (await memory.aio.stat())["leases"] == 0
+        landed = bytearray(len(data))
+        assert await aio.get_into(keys, landed) == [Outcome(Status.OK)] * 4
+        assert landed == data
+        assert await aio.touch(keys) == 4
+        generation = space.lookup(keys, lease_s=None).generations[0]
+        assert await aio.report(keys[:16], generation) == "intact"
+        assert await aio.drop(keys[:16]) == 1
+        assert await aio.bump_epoch(1) == "acknowledged"
+        await aio.release(found)
+
+    asyncio.run(go())
+
+
+def test_many_at_once_share_few_threads(memory: Memory) -> None:
+    names = make()
+    space, keys = memory.attach(names), keys_of(names, 1)
+    space.put_from(keys, bytes(BLOCK_BYTES))
+
+    async def go() -> None:
+        calls = [space.aio.get_into(keys, bytearray(BLOCK_BYTES)) for _ in range(200)]
+        answers = await asyncio.gather(*calls)
+        assert answers == [[Outcome(Status.OK)]] * 200
+
+    asyncio.run(go())
+    named = [t for t in threading.enumerate() if t.name.startswith("keepwarm-aio")]
+    assert 0 < len(named) <= 8
+    memory.close()
+    eventually(lambda: not any(thread.is_alive() for thread in named))
+
+
+def test_errors_come_through(memory: Memory) -> None:
+    space = memory.attach(make())
+
+    async def go() -> None:
+        with pytest.raises(keepwarm.ArgumentError, match="keys has 3 bytes"):
+            await space.aio.lookup(b"abc")
+
+    asyncio.run(go())
+
+
+def test_a_cancelled_call_keeps_its_buffer_until_its_thread_is_out(memory: Memory) -> None:
+    names = make()
+    space, keys = memory.attach(names), keys_of(names, 1)
+    space.put_from(keys, bytes(BLOCK_BYTES))
+    entered, let_go = slow(space, "get_into")
+
+    async def go() -> None:
+        task = asyncio.create_task(space.aio.get_into(keys, bytearray(BLOCK_BYTES)))
+        await asyncio.to_thread(entered.wait, 10)
+        for _ in range(3):  # impatient
+            task.cancel()
+            await asyncio.sleep(0)
+            assert not task.done()
+        let_go.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(go())
+
+
+def test_a_cancelled_call_that_waited_for_a_thread_never_runs(memory: Memory) -> None:
+    names = make()
+    space, keys = memory.attach(names), keys_of(names, 1)
+    entered, let_go = slow(space, "touch")
+    untouched = bytearray(b"untouched")
+
+    async def go() -> None:
+        busy = [asyncio.create_task(space.aio.touch(keys)) for _ in range(8)]
+        await asyncio.to_thread(entered.wait, 10)
+        waits = asyncio.create_task(space.aio.get_into(keys, untouched))
+        await asyncio.sleep(0)
+        waits.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waits
+        let_go.set()
+        await asyncio.gather(*busy)
+
+    asyncio.run(go())
+    assert memory.counts()["gets"] == 0
+
+
+def test_a_cancelled_lookup_leaves_no_lease(memory: Memory) -> None:
+    names = make()
+    space, keys = memory.attach(names), keys_of(names, 1)
+    space.put_from(keys, bytes(BLOCK_BYTES))
+    entered, let_go = slow(space, "lookup")
+
+    async def go() -> None:
+        task = asyncio.create_task(space.aio.lookup(keys, lease_s=10))
+        await asyncio.to_thread(entered.wait, 10)
+        task.cancel()
+        let_go.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(go())
+    eventually(lambda: memory.stat()["leases"] == 0)
+
+
+def test_a_failure_after_cancellation_is_not_reported_by_the_loop(memory: Memory) -> None:
+    space = memory.attach(make())
+    entered, let_go = threading.Event(), threading.Event()
+
+    def fails(*_: Any, **__: Any) -> Any:
+        entered.set()
+        let_go.wait(10)
+        raise keepwarm.NodeError("late")
+
+    space.touch = fails  # type: ignore[method-assign]
+    complaints: list[Any] = []
+
+    async def go() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: complaints.append(context))
+        task = asyncio.create_task(space.aio.touch(b""))
+        await asyncio.to_thread(entered.wait, 10)
+        task.cancel()
+        let_go.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        del task
+        gc.collect()
+        await asyncio.sleep(0)
+
+    asyncio.run(go())
+    assert complaints == []
+
+
+def test_waiting_for_a_thread_counts_against_the_deadline(memory: Memory) -> None:
+    names = make()
+    space, keys = memory.attach(names), keys_of(names, 1)
+    entered, let_go = slow(space, "touch")
+    real, given = space.lookup, []
+
+    def lookup(keys: Any, position: int, lease_s: float | None, deadline_s: float) -> Any:
+        given.append(deadline_s)
+        return real(keys, position, lease_s, deadline_s)
+
+    space.lookup = lookup  # type: ignore[method-assign, assignment]
+
+    async def go() -> None:
+        busy = [asyncio.create_task(space.aio.touch(keys)) for _ in range(8)]
+        await asyncio.to_thread(entered.wait, 10)
+        late = asyncio.create_task(space.aio.lookup(keys, deadline_s=1e-9))
+        await asyncio.sleep(0)
+        let_go.set()
+        found = await late
+        assert found.miss in (Reason.DEADLINE, Reason.ABSENT, Reason.STORE_DOWN)
+        await asyncio.gather(*busy)
+
+    asyncio.run(go())
+    assert given == [0.0]
+
+
+def test_after_close(memory: Memory) -> None:
+    space = memory.attach(make())
+    memory.close()
+
+    async def go() -> None:
+        with pytest.raises(ClosedError):
+            await space.aio.lookup(b"")
+
+    asyncio.run(go())
