@@ -1,8 +1,11 @@
 //! Frames on a channel: what both ends share.
 
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::ops::Range;
 
-use crate::channel::{Channel, Patience, receive_all, send_all};
+use keepwarm_store::checksum::Hasher;
+
+use crate::channel::{Channel, Patience, receive_all, receive_some, send_all};
 use crate::frames::{HEADER_BYTES, Header, Opcode, Violation};
 
 /// A body's buffer grows by as much as has arrived, at least this: a promise of megabytes costs
@@ -91,6 +94,42 @@ pub fn flush(
     out.clear();
     out.shrink_to(KEPT_BYTES);
     Ok(())
+}
+
+/// Receives into `slices` in order until at least `least` bytes are in, and hashes those of
+/// `hashed` while they are hot. What is behind `least` may come along: the next frame's head.
+/// Returns the digest and how many bytes came.
+///
+/// # Errors
+/// The stream breaks.
+pub(crate) fn receive_hashed(
+    channel: &mut impl Channel,
+    mut slices: &mut [IoSliceMut<'_>],
+    hashed: Range<usize>,
+    least: usize,
+    patience: &mut Patience,
+) -> io::Result<(u64, usize)> {
+    let mut hash = Hasher::new();
+    let mut have = 0;
+    IoSliceMut::advance_slices(&mut slices, 0);
+    while have < least {
+        let received = receive_some(channel, slices, patience)?;
+        let mut at = have;
+        have += received;
+        for slice in slices.iter() {
+            let end = have.min(at + slice.len());
+            let (from, to) = (at.max(hashed.start), end.min(hashed.end));
+            if from < to {
+                hash.update(&slice[from - at..to - at]);
+            }
+            at = end;
+            if at == have {
+                break;
+            }
+        }
+        IoSliceMut::advance_slices(&mut slices, received);
+    }
+    Ok((hash.digest(), have))
 }
 
 /// Fails unless `header` is of this opcode, with exactly these flags.

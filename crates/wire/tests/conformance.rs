@@ -11,7 +11,7 @@ use keepwarm_store::types::{Epoch, GetOutcome, MissReason, PutOutcome, ShedReaso
 use keepwarm_store::{EventBatch, EventKind, Reported};
 use keepwarm_wire::{ClientError, EpochOutcome, GetItem, HealthState, Memory, PutItem};
 
-use support::{Node, SECOND, attach, content, get, key, key_check, keys, put, spec, store};
+use support::{LONG, Node, attach, content, get, key, key_check, keys, put, spec, store};
 
 const LENGTH: usize = 70_000;
 
@@ -29,9 +29,9 @@ fn what_is_put_is_got() {
     over_both(64, |memory, _| {
         let space = attach(memory, "m");
         let keys = keys(1, 40);
-        assert!(put(&space, &keys, LENGTH, SECOND).iter().all(|o| *o == PutOutcome::Stored));
-        assert!(put(&space, &keys, LENGTH, SECOND).iter().all(|o| *o == PutOutcome::Present));
-        assert!(get(&space, &keys, LENGTH, SECOND).iter().all(|o| *o == GetOutcome::Ok));
+        assert!(put(&space, &keys, LENGTH, LONG).iter().all(|o| *o == PutOutcome::Stored));
+        assert!(put(&space, &keys, LENGTH, LONG).iter().all(|o| *o == PutOutcome::Present));
+        assert!(get(&space, &keys, LENGTH, LONG).iter().all(|o| *o == GetOutcome::Ok));
         let stats = memory.stats();
         assert_eq!((stats.blocks_ok, stats.blocks_stored, stats.blocks_present), (40, 40, 40));
         assert_eq!(stats.bytes_got, 40 * LENGTH as u64);
@@ -45,8 +45,8 @@ fn every_length_arrives() {
         let lengths = [1, 2, 7, 8, 63, 64, 239, 240, 241, 4095, 4096, 4097, 262_143, 3 << 20];
         for (n, length) in lengths.into_iter().enumerate() {
             let keys = keys(n as u64 + 10, 3);
-            assert_eq!(put(&space, &keys, length, SECOND), [PutOutcome::Stored; 3], "{length}");
-            assert_eq!(get(&space, &keys, length, SECOND), [GetOutcome::Ok; 3], "{length}");
+            assert_eq!(put(&space, &keys, length, LONG), [PutOutcome::Stored; 3], "{length}");
+            assert_eq!(get(&space, &keys, length, LONG), [GetOutcome::Ok; 3], "{length}");
         }
     });
 }
@@ -56,9 +56,9 @@ fn a_lookup_finds_the_prefix_and_names_the_first_miss() {
     over_both(64, |memory, store| {
         let space = attach(memory, "m");
         let all = keys(2, 10);
-        put(&space, &all[..4], LENGTH, SECOND);
-        put(&space, &all[6..8], LENGTH, SECOND);
-        let found = space.lookup(&all, 0, Some(2 * SECOND), SECOND).unwrap();
+        put(&space, &all[..4], LENGTH, LONG);
+        put(&space, &all[6..8], LENGTH, LONG);
+        let found = space.lookup(&all, 0, Some(Duration::from_secs(10)), LONG).unwrap();
         assert_eq!((found.prefix, found.miss), (4, Some(MissReason::Absent)));
         let hits: Vec<bool> = found.hits.iter().map(Option::is_some).collect();
         assert_eq!(hits, [true, true, true, true, false, false, true, true, false, false]);
@@ -68,11 +68,11 @@ fn a_lookup_finds_the_prefix_and_names_the_first_miss() {
         let expected = keepwarm_store::checksum::xxh3_64(&content(all[0], LENGTH));
         assert_eq!(hit.checksum, expected);
         let lease = found.lease.expect("a lease");
-        assert!(found.lease_ms > 0 && found.lease_ms <= 2000);
+        assert!(found.lease_ms > 0 && found.lease_ms <= 10_000);
         assert_eq!(store.stats().leases, 1);
-        assert!(space.renew(lease, 3 * SECOND, SECOND).unwrap());
-        space.release(lease, SECOND).unwrap();
-        assert!(!space.renew(lease, 3 * SECOND, SECOND).unwrap());
+        assert!(space.renew(lease, Duration::from_secs(3), LONG).unwrap());
+        space.release(lease, LONG).unwrap();
+        assert!(!space.renew(lease, Duration::from_secs(3), LONG).unwrap());
         assert_eq!(store.stats().leases, 0);
     });
 }
@@ -83,8 +83,8 @@ fn misses_and_hits_mix_in_order() {
         let space = attach(memory, "m");
         let all = keys(3, 300);
         let some: Vec<_> = all.iter().step_by(3).copied().collect();
-        put(&space, &some, 5000, SECOND);
-        let outcomes = get(&space, &all, 5000, SECOND);
+        put(&space, &some, 5000, LONG);
+        let outcomes = get(&space, &all, 5000, LONG);
         for (n, outcome) in outcomes.iter().enumerate() {
             let absent = GetOutcome::Miss(MissReason::Absent);
             assert_eq!(*outcome, if n % 3 == 0 { GetOutcome::Ok } else { absent }, "{n}");
@@ -96,10 +96,10 @@ fn misses_and_hits_mix_in_order() {
 fn a_buffer_of_another_length_is_a_miss() {
     over_both(64, |memory, _| {
         let space = attach(memory, "m");
-        put(&space, &[key(4, 0)], 5000, SECOND);
+        put(&space, &[key(4, 0)], 5000, LONG);
         let miss = GetOutcome::Miss(MissReason::Identity);
-        assert_eq!(get(&space, &[key(4, 0)], 4999, SECOND), [miss]);
-        assert_eq!(get(&space, &[key(4, 0)], 5000, SECOND), [GetOutcome::Ok]);
+        assert_eq!(get(&space, &[key(4, 0)], 4999, LONG), [miss]);
+        assert_eq!(get(&space, &[key(4, 0)], 5000, LONG), [GetOutcome::Ok]);
     });
 }
 
@@ -111,20 +111,20 @@ fn blocks_of_many_parts_appear_with_the_last_one() {
         let space = memory.attach(spec, check, Epoch(0)).unwrap();
         let key = key(5, 0);
         for part in 0..3u8 {
-            let found = space.lookup(&[key], 0, None, SECOND).unwrap();
+            let found = space.lookup(&[key], 0, None, LONG).unwrap();
             assert_eq!(found.prefix, 0, "before part {part}");
             let bytes = vec![part + 1; 1000 + usize::from(part)];
             let (ptr, len) = (bytes.as_ptr(), bytes.len());
             let item = PutItem { key, part, ptr, len, engine_hash: Some(7) };
             // SAFETY: `bytes` outlives the call.
-            let outcomes = unsafe { space.put_from(&[item], SECOND) }.unwrap();
+            let outcomes = unsafe { space.put_from(&[item], LONG) }.unwrap();
             assert_eq!(outcomes, [PutOutcome::Stored]);
         }
-        assert_eq!(space.lookup(&[key], 0, None, SECOND).unwrap().prefix, 1);
+        assert_eq!(space.lookup(&[key], 0, None, LONG).unwrap().prefix, 1);
         let mut bytes = vec![0u8; 1001];
         let item = GetItem { key, part: 1, ptr: bytes.as_mut_ptr(), len: bytes.len() };
         // SAFETY: `bytes` outlives the call.
-        assert_eq!(unsafe { space.get_into(&[item], SECOND) }.unwrap(), [GetOutcome::Ok]);
+        assert_eq!(unsafe { space.get_into(&[item], LONG) }.unwrap(), [GetOutcome::Ok]);
         assert_eq!(bytes, vec![2; 1001]);
     });
 }
@@ -133,10 +133,10 @@ fn blocks_of_many_parts_appear_with_the_last_one() {
 fn namespaces_do_not_see_each_other() {
     over_both(64, |memory, _| {
         let (one, two) = (attach(memory, "one"), attach(memory, "two"));
-        put(&one, &[key(6, 0)], 5000, SECOND);
-        assert_eq!(two.lookup(&[key(6, 0)], 0, None, SECOND).unwrap().prefix, 0);
+        put(&one, &[key(6, 0)], 5000, LONG);
+        assert_eq!(two.lookup(&[key(6, 0)], 0, None, LONG).unwrap().prefix, 0);
         let miss = GetOutcome::Miss(MissReason::Absent);
-        assert_eq!(get(&two, &[key(6, 0)], 5000, SECOND), [miss]);
+        assert_eq!(get(&two, &[key(6, 0)], 5000, LONG), [miss]);
         assert!(two.nearest().is_some_and(|text| text.contains("model")));
     });
 }
@@ -159,15 +159,15 @@ fn a_wrong_key_check_is_refused_with_the_difference() {
 fn a_larger_epoch_hides_what_was_there() {
     over_both(64, |memory, _| {
         let (old, new) = (attach(memory, "m"), attach(memory, "m"));
-        put(&old, &[key(7, 0)], 5000, SECOND);
-        assert_eq!(new.bump_epoch(Epoch(3), SECOND).unwrap(), EpochOutcome::Acknowledged);
+        put(&old, &[key(7, 0)], 5000, LONG);
+        assert_eq!(new.bump_epoch(Epoch(3), LONG).unwrap(), EpochOutcome::Acknowledged);
         assert_eq!(new.epoch(), Epoch(3));
-        let found = new.lookup(&[key(7, 0)], 0, None, SECOND).unwrap();
+        let found = new.lookup(&[key(7, 0)], 0, None, LONG).unwrap();
         assert_eq!((found.prefix, found.miss, found.epoch), (0, Some(MissReason::Epoch), Epoch(3)));
         let miss = GetOutcome::Miss(MissReason::Epoch);
-        assert_eq!(get(&old, &[key(7, 0)], 5000, SECOND), [miss]);
+        assert_eq!(get(&old, &[key(7, 0)], 5000, LONG), [miss]);
         let shed = PutOutcome::Shed(ShedReason::Epoch);
-        assert_eq!(put(&old, &[key(7, 1)], 5000, SECOND), [shed]);
+        assert_eq!(put(&old, &[key(7, 1)], 5000, LONG), [shed]);
         let late = attach(memory, "m");
         assert_eq!(late.epoch(), Epoch(3), "whoever comes after the bump starts behind it");
     });
@@ -177,14 +177,14 @@ fn a_larger_epoch_hides_what_was_there() {
 fn a_bump_waits_for_leases_of_the_old_epoch() {
     over_both(64, |memory, _| {
         let space = attach(memory, "m");
-        put(&space, &[key(8, 0)], 5000, SECOND);
-        let found = space.lookup(&[key(8, 0)], 0, Some(10 * SECOND), SECOND).unwrap();
+        put(&space, &[key(8, 0)], 5000, LONG);
+        let found = space.lookup(&[key(8, 0)], 0, Some(Duration::from_secs(10)), LONG).unwrap();
         let lease = found.lease.unwrap();
         let short = Duration::from_millis(150);
         assert_eq!(space.bump_epoch(Epoch(1), short).unwrap(), EpochOutcome::StillLeased);
         let other = space.clone();
-        let waiting = std::thread::spawn(move || other.bump_epoch(Epoch(1), 10 * SECOND));
-        space.release(lease, SECOND).unwrap();
+        let waiting = std::thread::spawn(move || other.bump_epoch(Epoch(1), LONG));
+        space.release(lease, LONG).unwrap();
         assert_eq!(waiting.join().unwrap().unwrap(), EpochOutcome::Acknowledged);
     });
 }
@@ -194,11 +194,11 @@ fn drops_and_touches_count_what_was_here() {
     over_both(64, |memory, _| {
         let space = attach(memory, "m");
         let all = keys(9, 6);
-        put(&space, &all[..5], 5000, SECOND);
-        assert_eq!(space.touch(&all, SECOND).unwrap(), 5);
-        assert_eq!(space.drop_keys(&all[4..], SECOND).unwrap(), 1);
-        assert_eq!(space.drop_all(SECOND).unwrap(), 4);
-        assert_eq!(space.lookup(&all, 0, None, SECOND).unwrap().prefix, 0);
+        put(&space, &all[..5], 5000, LONG);
+        assert_eq!(space.touch(&all, LONG).unwrap(), 5);
+        assert_eq!(space.drop_keys(&all[4..], LONG).unwrap(), 1);
+        assert_eq!(space.drop_all(LONG).unwrap(), 4);
+        assert_eq!(space.lookup(&all, 0, None, LONG).unwrap().prefix, 0);
     });
 }
 
@@ -206,13 +206,13 @@ fn drops_and_touches_count_what_was_here() {
 fn a_report_of_good_bytes_finds_them_intact() {
     over_both(64, |memory, _| {
         let space = attach(memory, "m");
-        put(&space, &[key(10, 0)], 5000, SECOND);
-        let hit = space.lookup(&[key(10, 0)], 0, None, SECOND).unwrap().hits[0].unwrap();
-        let report = |generation| space.report(key(10, 0), 0, generation, SECOND).unwrap();
+        put(&space, &[key(10, 0)], 5000, LONG);
+        let hit = space.lookup(&[key(10, 0)], 0, None, LONG).unwrap().hits[0].unwrap();
+        let report = |generation| space.report(key(10, 0), 0, generation, LONG).unwrap();
         assert_eq!(report(hit.generation), Reported::Intact);
         let other = keepwarm_store::types::Generation(hit.generation.0.wrapping_add(1));
         assert_eq!(report(other), Reported::Gone);
-        assert_eq!(get(&space, &[key(10, 0)], 5000, SECOND), [GetOutcome::Ok]);
+        assert_eq!(get(&space, &[key(10, 0)], 5000, LONG), [GetOutcome::Ok]);
     });
 }
 
@@ -220,13 +220,13 @@ fn a_report_of_good_bytes_finds_them_intact() {
 fn events_start_with_a_snapshot_and_go_on_after_a_break() {
     over_both(64, |memory, store| {
         let space = attach(memory, "m");
-        put(&space, &keys(11, 3), 5000, SECOND);
-        let mut stream = space.subscribe(None, SECOND).unwrap();
-        let first = stream.next_batch(SECOND).unwrap();
+        put(&space, &keys(11, 3), 5000, LONG);
+        let mut stream = space.subscribe(None, LONG).unwrap();
+        let first = stream.next_batch(LONG).unwrap();
         assert_eq!(first, EventBatch::Resync { incarnation: store.incarnation() });
         let mut known = 0;
         loop {
-            match stream.next_batch(SECOND).unwrap() {
+            match stream.next_batch(LONG).unwrap() {
                 EventBatch::Snapshot { events, last } => {
                     known += events.len();
                     if last {
@@ -237,12 +237,12 @@ fn events_start_with_a_snapshot_and_go_on_after_a_break() {
             }
         }
         assert_eq!(known, 3);
-        put(&space, &[key(11, 3)], 5000, SECOND);
+        put(&space, &[key(11, 3)], 5000, LONG);
         assert_eq!(stored(&mut *stream), [key(11, 3)]);
         let since = stream.since().expect("a place to go on from");
         drop(stream);
-        put(&space, &[key(11, 4)], 5000, SECOND);
-        let mut stream = space.subscribe(Some(since), SECOND).unwrap();
+        put(&space, &[key(11, 4)], 5000, LONG);
+        let mut stream = space.subscribe(Some(since), LONG).unwrap();
         assert_eq!(stored(&mut *stream), [key(11, 4)]);
         let quiet = stream.next_batch(Duration::from_millis(20)).unwrap();
         assert!(matches!(quiet, EventBatch::Events { events, .. } if events.is_empty()));
@@ -251,7 +251,7 @@ fn events_start_with_a_snapshot_and_go_on_after_a_break() {
 
 fn stored(stream: &mut dyn keepwarm_wire::EventStream) -> Vec<keepwarm_store::types::BlockKey> {
     for _ in 0..100 {
-        match stream.next_batch(SECOND).unwrap() {
+        match stream.next_batch(LONG).unwrap() {
             EventBatch::Events { events, .. } if events.is_empty() => {}
             EventBatch::Events { events, .. } => {
                 let key = |event: &keepwarm_store::Event| match event.kind {
@@ -271,16 +271,16 @@ fn misuse_is_an_error_that_names_the_limit() {
     over_both(16, |memory, _| {
         let space = attach(memory, "m");
         let many = keys(12, 65_537);
-        let error = space.lookup(&many, 0, None, SECOND).err().unwrap();
+        let error = space.lookup(&many, 0, None, LONG).err().unwrap();
         assert_eq!(error, ClientError::TooManyKeys { found: 65_537 });
         assert!(error.to_string().contains("65536"));
         let item = GetItem { key: key(12, 0), part: 0, ptr: std::ptr::dangling_mut(), len: 0 };
         // SAFETY: a buffer of no bytes.
-        let error = unsafe { space.get_into(&[item], SECOND) }.err().unwrap();
+        let error = unsafe { space.get_into(&[item], LONG) }.err().unwrap();
         assert_eq!(error, ClientError::Length { index: 0, found: 0 });
-        let found = space.lookup(&many[..65_536], 0, None, 5 * SECOND).unwrap();
+        let found = space.lookup(&many[..65_536], 0, None, LONG).unwrap();
         assert_eq!((found.hits.len(), found.miss), (65_536, Some(MissReason::Absent)));
-        assert_eq!(space.lookup(&[], 0, None, SECOND).unwrap().miss, None);
+        assert_eq!(space.lookup(&[], 0, None, LONG).unwrap().miss, None);
     });
 }
 
@@ -288,8 +288,8 @@ fn misuse_is_an_error_that_names_the_limit() {
 fn figures_and_health_are_there_and_close_ends_it() {
     over_both(16, |memory, store| {
         let space = attach(memory, "m");
-        put(&space, &[key(13, 0)], 5000, SECOND);
-        let stat = memory.stat(SECOND).unwrap();
+        put(&space, &[key(13, 0)], 5000, LONG);
+        let stat = memory.stat(LONG).unwrap();
         assert_eq!(stat.number("store.blocks_stored"), Some(1));
         assert_eq!(stat.number("store.incarnation"), Some(store.incarnation()));
         let health = memory.health();
@@ -297,6 +297,6 @@ fn figures_and_health_are_there_and_close_ends_it() {
         assert_eq!(health.incarnation, Some(store.incarnation()));
         memory.close();
         assert_eq!(memory.health().state, HealthState::Closed);
-        assert_eq!(space.touch(&[], SECOND), Err(ClientError::Closed));
+        assert_eq!(space.touch(&[], LONG), Err(ClientError::Closed));
     });
 }

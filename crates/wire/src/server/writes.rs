@@ -3,21 +3,26 @@
 
 use std::io::IoSliceMut;
 
-use keepwarm_store::checksum::Hasher;
 use keepwarm_store::types::{BlockKey, PutOutcome, ShedReason};
 use keepwarm_store::{BlockPut, Reserve, WriteGrant};
 
 use super::conversation::{Conversation, Ending};
 use super::counts::add;
 use super::node::Phase;
-use crate::channel::{Channel, receive_all, receive_some};
+use crate::channel::{Channel, receive_all};
 use crate::codec::{Body, decode};
-use crate::frame_io::{expect, parse_header};
+use crate::frame_io::{expect, parse_header, receive_hashed};
 use crate::frames::{HEADER_BYTES, Opcode, TRAILER_BYTES, Violation, flags};
 use crate::messages::{Grant, PutAsk, PutDataHead, PutDone, PutGrants, PutRequest};
 use crate::raw;
 
 const HEAD_BYTES: usize = HEADER_BYTES + PutDataHead::BYTES;
+
+/// Header and body of a block's frame, of which some bytes have arrived.
+struct Head {
+    bytes: [u8; HEAD_BYTES],
+    have: usize,
+}
 
 /// One ask between the phases.
 enum Slot {
@@ -37,10 +42,13 @@ impl<C: Channel> Conversation<'_, C> {
         if grants.0.contains(&Grant::Granted) {
             self.flush()?;
         }
+        let last = grants.0.iter().rposition(|grant| *grant == Grant::Granted);
+        let mut head = Head { bytes: [0; HEAD_BYTES], have: 0 };
         let mut outcomes = Vec::with_capacity(slots.len());
         for (index, slot) in (0u32..).zip(slots) {
+            let is_last = last == Some(outcomes.len());
             outcomes.push(match slot {
-                Slot::Granted(grant) => self.land(index, grant)?,
+                Slot::Granted(grant) => self.land(index, grant, &mut head, is_last)?,
                 Slot::Decided(outcome) => outcome,
             });
         }
@@ -68,24 +76,29 @@ impl<C: Channel> Conversation<'_, C> {
         request.asks.iter().map(reserve).collect()
     }
 
-    /// Receives one granted block. An error drops the grant and ends the connection.
-    fn land(&mut self, index: u32, mut grant: WriteGrant) -> Result<PutOutcome, Ending> {
-        self.receive_head(index, grant.len())?;
-        let mut hash = Hasher::new();
-        let mut patience = self.patience();
-        for piece in raw::granted(&mut grant) {
-            let mut rest = piece;
-            while !rest.is_empty() {
-                let mut slices = [IoSliceMut::new(rest)];
-                let received = receive_some(self.channel, &mut slices, &mut patience)?;
-                hash.update(&rest[..received]);
-                rest = &mut rest[received..];
-            }
-        }
+    /// Receives one granted block, and as much of the next one's head as comes with it. An error
+    /// drops the grant and ends the connection.
+    fn land(
+        &mut self,
+        index: u32,
+        mut grant: WriteGrant,
+        head: &mut Head,
+        is_last: bool,
+    ) -> Result<PutOutcome, Ending> {
+        let length = grant.len();
+        self.receive_head(index, length, head)?;
         let mut trailer = [0; TRAILER_BYTES];
-        receive_all(self.channel, &mut trailer, &mut patience)?;
-        add(&self.node.counts.bytes_received, grant.len() as u64);
-        let checksum = hash.digest();
+        let mut slices: Vec<_> =
+            raw::granted(&mut grant).into_iter().map(IoSliceMut::new).collect();
+        slices.push(IoSliceMut::new(&mut trailer));
+        if !is_last {
+            slices.push(IoSliceMut::new(&mut head.bytes));
+        }
+        let (least, mut patience) = (length + TRAILER_BYTES, self.patience());
+        let (checksum, received) =
+            receive_hashed(self.channel, &mut slices, 0..length, least, &mut patience)?;
+        head.have = received - least;
+        add(&self.node.counts.bytes_received, length as u64);
         if checksum == u64::from_le_bytes(trailer) {
             return Ok(grant.commit(checksum));
         }
@@ -94,11 +107,10 @@ impl<C: Channel> Conversation<'_, C> {
         Ok(PutOutcome::Shed(ShedReason::Corrupt))
     }
 
-    fn receive_head(&mut self, index: u32, length: usize) -> Result<(), Ending> {
-        let mut head = [0; HEAD_BYTES];
+    fn receive_head(&mut self, index: u32, length: usize, head: &mut Head) -> Result<(), Ending> {
         let mut patience = self.patience();
-        receive_all(self.channel, &mut head, &mut patience)?;
-        let (header, body) = head.split_at(HEADER_BYTES);
+        receive_all(self.channel, &mut head.bytes[head.have..], &mut patience)?;
+        let (header, body) = head.bytes.split_at(HEADER_BYTES);
         let header = header.first_chunk().map(|bytes| parse_header(bytes, Some(self.version)));
         let header = header.ok_or(Violation::Magic)??;
         if header.body_bytes as usize != PutDataHead::BYTES {

@@ -20,6 +20,9 @@ use keepwarm_wire::{ConnectConfig, GetItem, Memory, PutItem, Server, ServerConfi
 
 pub const SECOND: Duration = Duration::from_secs(1);
 
+/// For calls whose time is not what is tested: unoptimised code on a busy machine.
+pub const LONG: Duration = Duration::from_secs(30);
+
 /// A namespace whose only difference from others is its model.
 pub fn spec(model: &str, parts: i64) -> NamespaceSpec {
     let text = |name: &str, value: &str| (name.to_owned(), Value::Str(value.to_owned()));

@@ -13,16 +13,15 @@
 use std::io::IoSliceMut;
 
 use keepwarm_store::Reported;
-use keepwarm_store::checksum::Hasher;
 use keepwarm_store::types::{Epoch, Generation, GetOutcome, MissReason, NamespaceId};
 
 use super::link::{Cut, Link};
-use crate::channel::{Patience, STEP_BYTES, receive_all, receive_some};
+use crate::channel::{Patience, receive_all};
 use crate::client::GetItem;
 use crate::client::transport::SpaceCore;
 use crate::codec::{Body, decode};
 use crate::deadline::Deadline;
-use crate::frame_io::{expect, parse_header};
+use crate::frame_io::{expect, parse_header, receive_hashed};
 use crate::frames::{HEADER_BYTES, Header, Opcode, Violation, flags};
 use crate::messages::{GetAsk, GetData, GetMisses, GetRequest, ReportReply, ReportRequest};
 use crate::raw;
@@ -131,35 +130,24 @@ impl Link {
             return Err(Violation::Body { bytes: header.body_bytes }.into());
         }
         let mut body = [0; GetData::BYTES];
-        let mut hash = Hasher::new();
-        let (mut have_body, mut have) = (0, 0);
-        let mut patience = Patience::until(until);
-        while have_body < body.len() || have < to.len() {
-            let step = (to.len() - have).min(STEP_BYTES - GetData::BYTES - HEADER_BYTES);
-            let is_tail = have + step == to.len();
-            let mut slices = Vec::with_capacity(3);
-            slices.push(IoSliceMut::new(&mut body[have_body..]));
-            slices.push(IoSliceMut::new(&mut to[have..have + step]));
-            if let Some(head) = next.as_deref_mut().filter(|_| is_tail) {
-                slices.push(IoSliceMut::new(&mut head.bytes));
-            }
-            let slices = &mut slices[usize::from(have_body == GetData::BYTES)..];
-            let received = receive_some(&mut self.socket, slices, &mut patience)?;
-            let of_body = received.min(GetData::BYTES - have_body);
-            let of_bytes = (received - of_body).min(step);
-            hash.update(&to[have..have + of_bytes]);
-            have_body += of_body;
-            have += of_bytes;
-            if let Some(head) = next.as_deref_mut() {
-                head.have = received - of_body - of_bytes;
-            }
+        let least = body.len() + to.len();
+        let mut slices = Vec::with_capacity(3);
+        slices.extend([IoSliceMut::new(&mut body), IoSliceMut::new(to)]);
+        if let Some(head) = next.as_deref_mut() {
+            slices.push(IoSliceMut::new(&mut head.bytes));
+        }
+        let (hashed, mut patience) = (GetData::BYTES..least, Patience::until(until));
+        let (digest, received) =
+            receive_hashed(&mut self.socket, &mut slices, hashed, least, &mut patience)?;
+        if let Some(head) = next {
+            head.have = received - least;
         }
         header.check(&body)?;
         let data: GetData = decode(self.version, &body)?;
         if data.index as usize != due {
             return Err(Violation::Unexpected("bytes of a block that is not due").into());
         }
-        let matches = hash.digest() == data.checksum;
+        let matches = digest == data.checksum;
         Ok(if matches { Ok(()) } else { Err(data.generation) })
     }
 
