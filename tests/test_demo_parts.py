@@ -131,8 +131,9 @@ def recorded() -> Record:
         down, hit = 2.5 < start < 4.0, start > 5.0
         prefix = blocks if hit else 0
         miss = None if hit else "store_down" if down else "absent"
+        looked = {"blocks": blocks, "hits": prefix, "miss": miss}
         calls: list[dict[str, Any]] = [
-            {"kind": "lookup", "start": start, "end": start + 0.01, "hits": prefix}
+            {"kind": "lookup", "start": start, "end": start + 0.01, **looked}
         ]
         got: dict[str, Any] = {"blocks": prefix, "bytes": prefix * size, "outcomes": {"ok": prefix}}
         if hit:
@@ -174,6 +175,15 @@ def test_a_good_run_has_no_problem() -> None:
     assert found.first_hit_s is not None
     assert found.first_hit_s > 2.0
     assert {row["what"] for row in found.reconciled} == set(vars_moved())
+
+
+def test_a_node_may_have_counted_what_its_client_gave_up_on() -> None:
+    record = recorded()
+    lookup = record.served[-1].answer["calls"][0]
+    lookup |= {"miss": "deadline", "hits": 0}
+    assert summary.summarise(record).problems == []
+    record.stat_at_end["lookup_hits"] += lookup["blocks"]
+    assert any("lookup_hits" in problem for problem in summary.summarise(record).problems)
 
 
 def vars_moved() -> set[str]:

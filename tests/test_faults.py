@@ -38,6 +38,7 @@ BATCH = 8
 ROUNDS = 6
 CLIENTS = 2
 UP_S = 0.2
+CHANGING_ROUNDS = 25
 NAMES = namespace(block_tokens=4)
 late_of_all: list[float] = []
 
@@ -247,6 +248,56 @@ def nothing_is_left_behind(node: NodeProcess, own: int, nodes: int) -> None:
     eventually(lambda: node.descriptors() <= nodes, "the node closed its descriptors", 20.0)
     # The proxy keeps sockets of its own until it is closed; they are not the client's.
     eventually(lambda: descriptors() <= own, "the client closed its descriptors", 20.0)
+
+
+def test_faults_that_change_while_calls_are_under_way(node: NodeProcess, proxy: FaultProxy) -> None:
+    print(f"KEEPWARM_TEST_SEED={SEED}, load {os.getloadavg()[0]:.2f}")
+    rng = random.Random(f"{SEED} changing")
+    own, nodes = descriptors(), node.descriptors()
+    memory = keepwarm.connect(proxy.address)
+    clients = [Client(memory.attach(NAMES, deadline_s=5.0)) for _ in range(2 * CLIENTS)]
+    finished = threading.Semaphore(0)
+
+    def busy(client: Client, first: int) -> None:
+        for number in range(first, first + CHANGING_ROUNDS):
+            client.round(number % 17)  # few keys, so that clients meet on them
+            up_again(memory)
+        finished.release()
+
+    workers = [
+        threading.Thread(target=busy, args=(client, 7 * at)) for at, client in enumerate(clients)
+    ]
+    for worker in workers:
+        worker.start()
+    running = len(workers)
+    while running:
+        rng.choice(FAULTS)(proxy, rng)
+        running -= finished.acquire(timeout=rng.uniform(0.001, 0.05))
+        proxy.clear()
+        running -= running and finished.acquire(timeout=rng.uniform(0.001, 0.1))
+    for worker in workers:
+        worker.join()
+    check_what_was_seen(clients, "changing")
+    proxy.clear()
+    eventually(lambda: clients[0].round(999), "hits again", 20.0)
+    memory.close()
+    nothing_is_left_behind(node, own, nodes)
+
+
+def test_nothing_writes_a_buffer_after_its_deadline(proxy: FaultProxy) -> None:
+    with keepwarm.connect(proxy.address) as memory:
+        space = memory.attach(NAMES, deadline_s=5.0)
+        client = Client(space)
+        assert client.round(1)
+        proxy.set(Towards.CLIENT, bytes_per_s=1e6, chunk_bytes=8192)
+        into = bytearray(BATCH * BLOCK_BYTES)
+        outcomes = space.get_into(keys_of(1), into, deadline_s=0.1)
+        assert keepwarm.Outcome(Status.MISS, keepwarm.Reason.DEADLINE) in outcomes
+        into[:] = b"\xee" * len(into)
+        proxy.clear()  # what was on its way may arrive now
+        eventually(lambda: client.round(2), "hits again", 20.0)
+        assert into.count(0xEE) == len(into)
+        space.drop()
 
 
 def test_a_killed_node_is_found_again(tmp_path: Path) -> None:

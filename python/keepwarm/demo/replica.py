@@ -78,7 +78,7 @@ class Replica:
         asked = askable_blocks(request.input_tokens, self.block_tokens)
         calls = Calls(self.deadline_s)
         with calls.timed("lookup", lambda: self._lookup(keys[: asked * 16]))[0] as found:
-            calls.made[0] |= {"hits": sum(map(bool, found.hits)), "miss": found.miss}
+            calls.made[0] |= {"blocks": asked, "hits": sum(found.hits), "miss": found.miss}
             outcomes = self._get(calls, keys[: found.prefix * 16])
             tiers, miss = list(found.tiers[: found.prefix]), found.miss
         landed = usable(outcomes)

@@ -11,6 +11,7 @@ from typing import Any
 from keepwarm.demo.ledger import Ledger
 from keepwarm.demo.machine import percentile
 from keepwarm.demo.run import Record
+from keepwarm.testing.traces import replay
 
 LATE_S_MAX = 1.0
 UNSURE = ("deadline", "store_down")
@@ -34,6 +35,7 @@ class Summary:
 
     ledger: Ledger
     ideal_tokens: int = 0
+    replayed_rate: float = 0.0
     bytes_verified: int = 0
     wrong_bytes: int = 0
     latency_ms: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -75,6 +77,9 @@ def summarise(record: Record) -> Summary:
         summary.ideal_tokens += served.ideal_tokens
         summary.bytes_verified += served.answer["bytes_verified"]
         summary.wrong_bytes += served.answer["wrong_bytes"]
+    requests = [turn.request for turn in record.plan.turns]
+    arena_blocks = record.plan.arena_bytes // record.plan.config.block_bytes
+    summary.replayed_rate = replay(requests, arena_blocks).by_token()
     _times(record, summary)
     _recovery(record, summary)
     _reconcile(record, summary)
@@ -146,41 +151,43 @@ def _moved(calls: Iterable[dict[str, Any]]) -> Moved:
         outcomes = call.get("outcomes", {})
         if call["kind"] == "lookup":
             moved.lookup_hits += call["hits"]
+            # The node may have answered, and counted, just after the client had given up.
+            moved.unsure_blocks += call["blocks"] if call["miss"] == "deadline" else 0
         elif call["kind"] == "get":
             moved.got_blocks += outcomes.get("ok", 0)
             moved.got_bytes += call["bytes"]
         elif call["kind"] == "put":
             moved.stored_blocks += outcomes.get("stored", 0)
             moved.stored_bytes += call["bytes"]
-        moved.unsure_blocks += sum(outcomes.get(reason, 0) for reason in UNSURE)
+        moved.unsure_blocks += outcomes.get("deadline", 0)
     return moved
 
 
 def _reconcile(record: Record, summary: Summary) -> None:
-    """The node's counters against the clients', for each of its two lives."""
-    # Everything of the first life up to the idle moment at which its counters were read.
-    first = list(_calls(record))
-    in_time = [call for call in first if call["end"] <= record.idle]
-    after = [call for call in first if call["start"] >= record.restarted]
-    astride = [call for call in first if call["start"] < record.restarted < call["end"]]
-    unsure = _moved(astride)
-    for life, calls, stat, slack in (
-        ("before the kill", in_time, record.stat_before_kill, Moved()),
-        ("after the restart", after, record.stat_at_end, unsure),
+    """The node's counters against the clients', for each of its two lives.
+
+    A node may have counted what its client did not wait for or what the restart cut off: by so
+    much, and no more, it may be ahead. It may never be behind.
+    """
+    calls = list(_calls(record))
+    # The first life up to the idle moment at which its counters were read.
+    first = [call for call in calls if call["end"] <= record.idle]
+    second = [call for call in calls if call["start"] >= record.restarted]
+    astride = [call for call in calls if call["start"] < record.restarted < call["end"]]
+    for life, own, cut, stat in (
+        ("before the kill", first, [], record.stat_before_kill),
+        ("after the restart", second, astride, record.stat_at_end),
     ):
-        said, moved = node_counters(stat), _moved(calls)
-        for name, node in said.items():
-            client = getattr(moved, name)
-            extra = getattr(slack, name)
-            tolerance = moved.unsure_blocks + slack.unsure_blocks
-            if name.endswith("bytes"):
-                tolerance *= record.plan.config.block_bytes
-            row = {"life": life, "what": name, "clients": client, "node": node}
-            row |= {"tolerance": tolerance + extra}
-            summary.reconciled.append(row)
-            if not client <= node <= client + extra + tolerance:
+        moved = _moved(own)
+        unsure = moved.unsure_blocks + sum(call.get("blocks", 0) for call in cut)
+        for name, node in node_counters(stat).items():
+            clients = int(getattr(moved, name))
+            unit = record.plan.config.block_bytes if name.endswith("bytes") else 1
+            row = {"life": life, "what": name, "clients": clients, "node": node}
+            summary.reconciled.append(row | {"tolerance": unsure * unit})
+            if not clients <= node <= clients + unsure * unit:
                 summary.problems.append(
-                    f"{life}: the node counts {node:,} {name}, its clients {client:,}"
+                    f"{life}: the node counts {node:,} {name}, its clients {clients:,}"
                 )
 
 

@@ -173,8 +173,10 @@ class FaultProxy:
     def _run(self) -> None:
         try:
             while not self._closing:
-                self._update_interest()
-                ready = self._selector.select(self._wait_s())
+                # One moment for both: what falls due between two would be waited for by neither.
+                now = time.monotonic()
+                self._update_interest(now)
+                ready = self._selector.select(self._wait_s(now))
                 # Drained before the calls are taken, so that no later call's wake-up is lost.
                 self._drain_wake()
                 self._answer_calls()
@@ -205,8 +207,8 @@ class FaultProxy:
         yield connection.to_node, self._faults[Towards.NODE]
         yield connection.to_client, self._faults[Towards.CLIENT]
 
-    def _wait_s(self) -> float | None:
-        now, soonest = time.monotonic(), None
+    def _wait_s(self, now: float) -> float | None:
+        soonest = None
         for connection in self._connections:
             for pipe, faults in self._pipes(connection):
                 due = pipe.release_at(faults)
@@ -215,8 +217,8 @@ class FaultProxy:
                     soonest = due if soonest is None else min(soonest, due)
         return None if soonest is None else soonest - now
 
-    def _update_interest(self) -> None:
-        now, wanted = time.monotonic(), dict[socket.socket, tuple[int, Connection]]()
+    def _update_interest(self, now: float) -> None:
+        wanted: dict[socket.socket, tuple[int, Connection]] = {}
         for connection in self._connections:
             for pipe, faults in self._pipes(connection):
                 if pipe.source is not None and pipe.wants_read(faults):
