@@ -234,8 +234,7 @@ def failing_loads(e: Engine) -> None:
     e.tier.store.blocks[gone] = block
     e.tier.switches.load_delay_s, jobs = 0.1, e.tier.store.loads
     name = e.add(shared)
-    while not e.tier._jobs:
-        e.turn()
+    e.until(lambda: bool(e.tier._jobs))
     del e.tier.store.blocks[gone]
     answer = e.finish(name)[name]
     show(
@@ -334,8 +333,7 @@ def resets(e: Engine) -> None:
 
     trips, name = e.tier.store.lookups, e.add(shared, n=64)
     contexts = len(e.tier.contexts)
-    while not any(o.outputs[0].token_ids for o in e.turn()):
-        pass
+    e.until(lambda: any(r.num_output_tokens for r in e.scheduler.running))
     e.llm.reset_prefix_cache(reset_running_requests=True, reset_connector=True)
     answer = e.finish(name)[name]
     show(
@@ -353,8 +351,7 @@ def hung_reset(e: Engine, shared: list[int], expected: Any) -> None:
     e.forget()
     e.tier.switches.load_gate.clear()
     name = e.add(shared)
-    while not e.tier._jobs:
-        e.turn()
+    e.until(lambda: bool(e.tier._jobs))
     job = next(iter(e.tier._jobs))
     e.llm.reset_prefix_cache(reset_running_requests=True, reset_connector=True)
     drain_ms = e.tier.drain_s * 1e3
@@ -406,8 +403,7 @@ def a_request_across_new_weights(e: Engine) -> None:
         tokens = prompt(15 + shed, 8224)
         e.tier.policy.shed_spanning = shed
         name = e.add(tokens)
-        while e.scheduler.requests and not e.scheduler.running:
-            e.turn()
+        e.until(lambda: bool(e.scheduler.running))
         _change_weights(e)
         reset = e.llm.reset_prefix_cache(reset_connector=True)
         e.finish(name)

@@ -7,6 +7,7 @@ import pathlib
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -137,6 +138,13 @@ class Engine:
         if not outputs:
             time.sleep(0.001)
         return outputs
+
+    def until(self, reached: Callable[[], bool], limit_s: float = 20.0) -> None:
+        start = time.monotonic()
+        while not reached():
+            if time.monotonic() - start > limit_s:
+                raise TimeoutError("the engine never got there")
+            self.turn()
 
     def finish(self, *names: str, limit_s: float = 60.0) -> dict[str, Answer]:
         """Steps until the named requests are done; past the limit the others are aborted."""
