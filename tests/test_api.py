@@ -138,6 +138,7 @@ def test_nothing_asked(memory: Memory) -> None:
         assert (found.prefix, found.miss, found.lease, len(found)) == (0, None, None, 0)
     assert space.get_into(b"", []) == []
     assert space.put_from(b"", []) == []
+    assert space.get_into(b"", bytearray()) == []
     assert space.put_from(b"", b"ignored") == []
     assert space.touch(b"") == 0
     assert space.drop(b"") == 0

@@ -103,7 +103,10 @@ BAD: dict[str, tuple[Call, str]] = {
     ),
     "negative part": (lambda space, keys: space.put_from(keys, b"ab", part=-1), "part is -1"),
     "position": (lambda space, keys: space.lookup(keys, -1), "first_position is -1"),
-    "no position": (lambda space, keys: space.lookup(keys, "0"), "first_position is '0'"),  # type: ignore[arg-type]
+    "no position": (
+        lambda space, keys: space.lookup(keys, "0"),  # type: ignore[arg-type]
+        "first_position is '0'",
+    ),
     "deadline": (
         lambda space, keys: space.lookup(keys, deadline_s=-1),
         "deadline_s is -1: pass seconds from 0 to 86400",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 
 import keepwarm
+import pytest
 from keepwarm import Outcome, Reason, Status, _core, errors, outcomes
 
 
@@ -73,3 +74,12 @@ def test_figures_nest() -> None:
         "namespaces": {"7": {"model": "m"}},
         "server": {"requests": {"get": 8}},
     }
+
+
+def test_a_fault_of_ours_is_an_exception_and_the_process_goes_on(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(keepwarm.KeepwarmError, match="internal fault in the native core: a drill"):
+        _core.drill_fault()
+    assert "a drill" in capfd.readouterr().err
+    assert keepwarm.open("1MiB", populate=False).health()["state"] == "up"

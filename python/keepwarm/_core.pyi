@@ -11,6 +11,7 @@ __all__ = [
     "Store",
     "Subscription",
     "__version__",
+    "drill_fault",
     "namespace_fields",
     "outcome_codes",
     "policy_names",
@@ -22,6 +23,7 @@ _Facts = tuple[bytes | None, bytes | None, list[tuple[bytes, int, int]]]
 _Row = tuple[str, bytes | None, int | None, str | None]
 _Tenant = tuple[str, str | PathLike[str] | None, int | None, float | None]
 
+def drill_fault() -> None: ...
 def namespace_fields() -> list[tuple[str, str]]: ...
 def outcome_codes() -> list[tuple[int, str, str | None]]: ...
 def policy_names() -> list[str]: ...

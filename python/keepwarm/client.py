@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, Union
 
 from keepwarm import _core
 from keepwarm.config import Tenant, default_node_name, parse_address, parse_size, tenant_rows
-from keepwarm.errors import ArgumentError
+from keepwarm.errors import ArgumentError, ClosedError
 from keepwarm.identity import BufferLike, Namespace
 from keepwarm.outcomes import (
     EpochOutcome,
@@ -123,6 +123,8 @@ class Memory:
             raise ArgumentError(
                 f"namespace is {type(namespace).__name__}: pass a keepwarm.Namespace"
             )
+        if self._core.health()["state"] == "closed":
+            raise ClosedError("the memory is closed: open it, or connect, again")
         core = self._core.attach(namespace._core, whole("epoch", epoch, 32), deadline_s)
         space = Space(self, core, namespace)
         self._spaces.add(space)

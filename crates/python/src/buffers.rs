@@ -54,6 +54,9 @@ impl Regions {
     /// `ArgumentError` for anything that cannot be used, with its place and what to do.
     pub fn find(buffers: &Bound<'_, PyAny>, count: usize, access: Access) -> PyResult<Regions> {
         let mut found = Regions { list: Vec::with_capacity(count), _held: Vec::new() };
+        if count == 0 {
+            return Ok(found); // whatever was given, none of it is touched
+        }
         if let Some(whole) = found.whole(buffers, access)? {
             found.split(whole, count)?;
         } else {
@@ -77,9 +80,6 @@ impl Regions {
     }
 
     fn split(&mut self, whole: Region, count: usize) -> PyResult<()> {
-        if count == 0 {
-            return Ok(());
-        }
         if !whole.len.is_multiple_of(count) {
             return Err(argument(format!(
                 "buffers has {} bytes, which do not split evenly over {count} keys: pass a \

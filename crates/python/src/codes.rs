@@ -41,7 +41,8 @@ const SHED_REASONS: [ShedReason; 11] = [
     ShedReason::Invalid,
 ];
 
-fn miss_name(reason: MissReason) -> &'static str {
+/// A reason's name, as in `keepwarm.Reason`.
+pub fn miss_name(reason: MissReason) -> &'static str {
     match reason {
         MissReason::Absent => "absent",
         MissReason::Evicted => "evicted",

@@ -48,3 +48,9 @@ pub fn fault(text: String) -> PyErr {
          lines on standard error"
     ))
 }
+
+/// A fault on purpose: shows that one neither ends the process nor passes as an answer.
+#[pyfunction]
+pub fn drill_fault(py: Python<'_>) -> PyResult<()> {
+    detached(py, || panic!("a drill")).map_err(fault)
+}

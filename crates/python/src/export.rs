@@ -10,8 +10,8 @@ use pyo3::prelude::*;
 /// memory. The view is boxed because some exporters keep pointers into it.
 pub struct Export(Box<ffi::Py_buffer>);
 
-// SAFETY: the view is only read from other threads; its release takes the GIL. tests/test_threads.py
-// holds exports while other threads run.
+// SAFETY: the view is only read from other threads; its release takes the GIL.
+// tests/test_threads.py holds exports while other threads run.
 unsafe impl Send for Export {}
 // SAFETY: as above.
 unsafe impl Sync for Export {}

@@ -1,5 +1,5 @@
-//! The Python module `keepwarm._core`: thin bindings over the store and the wire. Nothing is decided
-//! here: arguments are checked, the GIL is released, outcomes become codes.
+//! The Python module `keepwarm._core`: thin bindings over the store and the wire. Nothing is
+//! decided here: arguments are checked, the GIL is released, outcomes become codes.
 
 use pyo3::prelude::*;
 
@@ -19,6 +19,8 @@ mod store;
 mod core_module {
     #[pymodule_export]
     use super::codes::outcome_codes;
+    #[pymodule_export]
+    use super::errors::drill_fault;
     #[pymodule_export]
     use super::events::Subscription;
     #[pymodule_export]

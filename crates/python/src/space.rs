@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::buffers::{Access, Regions, keys};
-use crate::codes::{get_code, miss_code, put_code};
+use crate::codes::{get_code, miss_code, miss_name, put_code};
 use crate::errors::{ClosedError, NodeError, argument, detached, fault};
 use crate::events::Subscription;
 
@@ -129,8 +129,8 @@ impl Space {
                 engine_hash: hashes[i],
             };
             let items: Vec<_> = regions.list.iter().enumerate().map(item).collect();
-            // SAFETY: each region is readable for its length while `regions` holds its export, or by
-            // the caller's word for a bare pointer. A writer that races breaks the documented
+            // SAFETY: each region is readable for its length while `regions` holds its export, or
+            // by the caller's word for a bare pointer. A writer that races breaks the documented
             // contract of `put_from`; tests/test_api.py puts from every kind of buffer.
             unsafe { space.put_from(&items, deadline) }
         };
@@ -343,7 +343,10 @@ pub fn seconds(value: f64, name: &str) -> PyResult<Duration> {
 pub fn raised(error: ClientError) -> PyErr {
     match error {
         ClientError::Closed => ClosedError::new_err(error.to_string()),
-        ClientError::NotDone(_) | ClientError::Refused(_) => NodeError::new_err(error.to_string()),
+        ClientError::NotDone(reason) => {
+            NodeError::new_err(format!("not done: {}; memory.health() says why", miss_name(reason)))
+        }
+        ClientError::Refused(_) => NodeError::new_err(error.to_string()),
         _ => argument(error.to_string()),
     }
 }

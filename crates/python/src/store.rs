@@ -123,8 +123,12 @@ fn tenant_config((name, secret, quota_bytes, ttl_s): Tenant) -> PyResult<TenantC
 fn refused(error: StoreError) -> PyErr {
     let text = error.to_string();
     match error {
-        StoreError::Config { setting, .. } => ConfigError::new_err((text, setting)),
-        StoreError::Arena(_) => ConfigError::new_err((text, "capacity")),
+        StoreError::Config { setting, found, want } => {
+            // In Python sizes carry their unit, so that the names do not.
+            let setting = setting.strip_suffix("_bytes").unwrap_or(setting);
+            ConfigError::new_err((format!("{setting} is {found}: give {want}"), setting))
+        }
+        StoreError::Arena(_) => ConfigError::new_err((format!("capacity: {text}"), "capacity")),
         StoreError::Epochs { .. } => ConfigError::new_err((text, "state_dir")),
         _ => NodeError::new_err(text),
     }

@@ -17,6 +17,8 @@ mod extras;
 mod fields;
 mod secret;
 mod spec;
+#[cfg(test)]
+mod spec_tests;
 
 pub use chain::ChainKey;
 pub use encoding::{ENCODING_BYTES_MAX, Value};

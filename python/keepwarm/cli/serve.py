@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,8 +18,11 @@ def _setting(text: str) -> Any:
     return Parameter(help=text, negative=())
 
 
-def serve(
-    *,
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flags:
+    """One flag per setting of `ServeConfig`, as text: the settings' own parsers read it."""
+
     capacity: Annotated[
         str | None,
         _setting(
@@ -26,61 +30,65 @@ def serve(
             "little: blocks leave before they are used again; too much: the engines' own memory "
             "gets short."
         ),
-    ] = None,
+    ] = None
     policy: Annotated[
         str | None, _setting("Which block leaves first: lru (default), fifo, s3fifo.")
-    ] = None,
+    ] = None
     address: Annotated[
         str | None,
         _setting("Where to listen: unix:/path, or a path. Default: the user's runtime folder."),
-    ] = None,
+    ] = None
     admin: Annotated[
         str | None,
         _setting(
             "Where health, status and metrics are: host:port on loopback, or off. Default: "
             "127.0.0.1:9477."
         ),
-    ] = None,
+    ] = None
     ttl: Annotated[
         str | None,
         _setting("How long blocks live, such as 1h. Default: until others need the room."),
-    ] = None,
+    ] = None
     max_blocks: Annotated[
         str | None,
         _setting(
             "Entries of the index. Default: capacity / 64 KiB. Too few: memory stays unused; too "
-            "many: tables waste about 100 bytes each."
+            "many: tables waste about 140 bytes each."
         ),
-    ] = None,
+    ] = None
     state_dir: Annotated[
         str | None,
         _setting("Where epochs survive a restart, or off. Default: beside the socket."),
-    ] = None,
-    clients_max: Annotated[str | None, _setting("Connections at once. Default: 256.")] = None,
+    ] = None
+    clients_max: Annotated[str | None, _setting("Connections at once. Default: 256.")] = None
     idle: Annotated[
         str | None,
         _setting("A connection on which nothing was asked for this long is closed. Default: 5m."),
-    ] = None,
+    ] = None
     drain: Annotated[
         str | None,
         _setting("How long calls under way may take after the first signal. Default: 10s."),
-    ] = None,
+    ] = None
     populate: Annotated[
         str | None,
         _setting(
             "Touch all memory at start: true (default) or false. Without it a machine that is "
             "short of memory kills the node later instead of refusing now."
         ),
-    ] = None,
-    node: Annotated[
-        str | None, _setting("The node's name in metrics. Default: the machine's.")
-    ] = None,
+    ] = None
+    node: Annotated[str | None, _setting("The node's name in metrics. Default: the machine's.")] = (
+        None
+    )
+
+
+def serve(
+    flags: Flags | None = None,
+    *,
     config: Annotated[
         Path | None, _setting("A TOML file of settings. Also KEEPWARM_CONFIG.")
     ] = None,
     json_: Annotated[
-        bool,
-        Parameter(name="--json", help="Say what it does in JSON lines.", negative=()),
+        bool, Parameter(name="--json", help="Say what it does in JSON lines.", negative=())
     ] = False,
 ) -> None:
     """Run a node on this machine, until SIGTERM or Ctrl-C.
@@ -90,12 +98,8 @@ def serve(
     file. Tenants are in the file alone: [tenants.NAME] with secret, quota
     and ttl. A second signal ends the node at once.
     """
-    flags = {
-        name: value
-        for name, value in locals().items()
-        if name not in ("config", "json_") and value is not None
-    }
-    loaded = load(flags, os.environ, config)
+    given = {name: value for name, value in asdict(flags or Flags()).items() if value is not None}
+    loaded = load(given, os.environ, config)
 
     from keepwarm.server.node import Node, run
 

@@ -1,5 +1,5 @@
 //! The fields of a namespace: each required, each with its type. A field that cannot be determined
-//! is an error that names it, never a default: a wrong guess would give one model's bytes to another.
+//! is an error that names it, never a default: a wrong guess gives one model's bytes to another.
 
 use super::Value;
 

@@ -174,7 +174,3 @@ fn distance(a: &str, b: &str) -> usize {
     }
     row[b.len()]
 }
-
-#[cfg(test)]
-#[path = "spec_tests.rs"]
-mod tests;

@@ -1,11 +1,11 @@
 //! Namespaces: what is accepted, what is refused and in which words.
 
-use super::*;
+use super::{ENCODING_BYTES_MAX, FIELDS, Field, IdentityError, Kind, NamespaceSpec, Value};
 
 fn fields() -> Vec<(String, Value)> {
     let value = |field: &Field| match field.kind {
-        crate::identity::Kind::Count(_) => Value::Int(16),
-        crate::identity::Kind::Geometry => Value::Int(8),
+        Kind::Count(_) => Value::Int(16),
+        Kind::Geometry => Value::Int(8),
         _ => Value::from(field.name),
     };
     FIELDS.iter().map(|field| (field.name.to_owned(), value(field))).collect()

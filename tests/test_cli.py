@@ -1,0 +1,352 @@
+"""The command line, as processes: what it says, and with which code it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import keepwarm
+import pytest
+from keepwarm import cli
+from nodes import FIELDS, eventually, keys_of, make
+
+WAIT_S = 30
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """One command to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "keepwarm.cli", *arguments],
+        env=clean(environment),
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=False,
+    )
+
+
+def clean(more: dict[str, str]) -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("KEEPWARM_")}
+    return {**kept, **more}
+
+
+class Served:
+    """`keepwarm serve --json` as a process that is ready."""
+
+    def __init__(self, folder: Path, *arguments: str, **environment: str) -> None:
+        self.address = folder / "node.sock"
+        self.process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "keepwarm.cli", "serve", "--json"),
+                *("--address", f"unix:{self.address}", "--admin", "127.0.0.1:0"),
+                *("--capacity", "8MiB", *arguments),
+            ],
+            env=clean(environment),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.said: dict[str, Any] = self.next_line()
+
+    def next_line(self) -> dict[str, Any]:
+        """The next thing it says."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            assert self.process.stderr is not None
+            raise AssertionError(f"it ended: {self.process.stderr.read()}")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def admin(self, path: str) -> tuple[int, str]:
+        """One page of admin HTTP."""
+        url = self.said["settings"]["admin"]["value"] + path
+        try:
+            with urllib.request.urlopen(url, timeout=WAIT_S) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        """Sends a signal and waits."""
+        self.process.send_signal(number)
+        return self.process.wait(WAIT_S)
+
+
+@contextmanager
+def served(folder: Path, *arguments: str, **environment: str) -> Iterator[Served]:
+    node = Served(folder, *arguments, **environment)
+    try:
+        yield node
+    finally:
+        if node.process.poll() is None:
+            node.process.kill()
+            node.process.wait()
+        for stream in (node.process.stdout, node.process.stderr):
+            assert stream is not None
+            stream.close()
+
+
+def test_help_teaches() -> None:
+    for arguments in ((), ("--help",), ("-h",)):
+        said = run(*arguments)
+        assert said.returncode == 0
+        assert "A shared context memory for LLM inference fleets." in said.stdout
+        first, second = (said.stdout.index(f"keepwarm {c}") for c in ("serve --capacity", "stat "))
+        assert first < second
+        assert "Exit codes: 0 ok, 1 failed, 2 usage, 3 node unreachable." in said.stdout
+        assert "\x1b" not in said.stdout
+        for command in ("serve", "stat", "drop"):
+            assert re.search(rf"{command} +[A-Z]", said.stdout)
+        assert said.stderr == ""
+
+
+def test_each_command_has_help_and_every_setting_a_flag() -> None:
+    for command in ("serve", "stat", "drop"):
+        said = run(command, "--help")
+        assert said.returncode == 0
+        assert "Usage: keepwarm " in said.stdout
+    shown = run("serve", "--help").stdout
+    for setting in set(keepwarm.config.PARSERS) - {"tenants"}:
+        assert f"--{setting.replace('_', '-')} " in shown
+
+
+def test_version() -> None:
+    said = run("--version")
+    assert (said.returncode, said.stdout.strip()) == (0, keepwarm.__version__)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("serv",), 'Unknown command "serv". Did you mean "serve"?'),
+        (("serve", "--capcity", "1GiB"), "Unknown option: --capcity. Did you mean --capacity?"),
+        (("serve", "extra"), "extra"),
+        (("serve", "--capacity", "much"), "capacity is 'much': give bytes.*from --capacity"),
+        (
+            ("serve", "--capacity", "4TiB", "--admin", "off"),
+            "capacity: arena of 4398046511104 bytes does not fit",
+        ),
+        (("serve", "--capacity", "99TiB", "--admin", "off"), "capacity is 1088.*: give from 4096"),
+        (("serve", "--admin", "0.0.0.0:1"), "which others can reach: give a loopback address"),
+        (("serve", "--policy", "best"), "policy is 'best': give one of lru"),
+        (("serve", "--config", "/absent"), "file /absent cannot be read"),
+        (("stat", "--address", "tcp://x"), "kind tcp: this version knows unix:/path alone"),
+        (("stat", "--deadline", "soon"), "deadline is 'soon': give a time"),
+        (("drop",), "(?i)namespace"),
+        (("drop", "/absent"), "file /absent cannot be read: No such file"),
+    ],
+)
+def test_usage_errors_are_one_line_and_2(
+    folder: Path, arguments: tuple[str, ...], says: str
+) -> None:
+    said = run(*arguments, XDG_RUNTIME_DIR=str(folder))
+    assert said.returncode == 2
+    assert re.search(says, said.stderr), said.stderr
+    assert said.stderr.startswith("keepwarm: ")
+    assert said.stderr.count("\n") == 1
+    assert said.stdout == ""
+
+
+def test_an_unknown_variable_is_named() -> None:
+    said = run("serve", KEEPWARM_CAPACTY="1GiB")
+    assert said.returncode == 2
+    assert "KEEPWARM_CAPACTY is unknown: did you mean KEEPWARM_CAPACITY" in said.stderr
+
+
+def test_no_node_is_3(folder: Path) -> None:
+    names = folder / "names.toml"
+    names.write_text(as_toml(FIELDS))
+    address = str(folder / "absent.sock")
+    for arguments in (("stat",), ("drop", str(names))):
+        said = run(*arguments, KEEPWARM_ADDRESS=address)
+        assert said.returncode == 3
+        assert f"no node at {address}" in said.stderr
+        assert "start one with keepwarm serve" in said.stderr
+        assert said.stderr.count("\n") == 1
+
+
+def test_serve_says_what_it_chose_and_drains_on_a_signal(folder: Path) -> None:
+    with served(folder, "--policy", "fifo", KEEPWARM_IDLE="7m") as node:
+        settings = node.said["settings"]
+        assert node.said["event"] == "serving"
+        assert settings["capacity"] == {"value": 8 << 20, "origin": "--capacity"}
+        assert settings["policy"]["value"] == "fifo"
+        assert settings["idle"] == {"value": 420.0, "origin": "KEEPWARM_IDLE"}
+        assert settings["clients_max"]["origin"] == "default"
+        assert settings["state_dir"]["value"] == f"{node.address}.state"
+        assert settings["admin"]["value"].startswith("http://127.0.0.1:")
+        assert node.address.stat().st_mode & 0o777 == 0o600
+        with keepwarm.connect(node.address) as memory:
+            assert memory.stat()["epochs_durable"] == 1
+        assert node.end() == 0
+        assert [node.next_line()["event"] for _ in range(2)] == [
+            "draining, for 10 s at most",
+            "stopped",
+        ]
+        assert not node.address.exists()
+
+
+def test_ctrl_c_ends_it_with_0(folder: Path) -> None:
+    with served(folder) as node:
+        assert node.end(signal.SIGINT) == 0
+
+
+def test_serve_for_people(folder: Path) -> None:
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "keepwarm.cli", "serve", "--capacity", "8MiB"),
+            *("--admin", "off", "--state-dir", "off", "--address", str(folder / "s")),
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=clean({}),
+    )
+    assert process.stdout is not None
+    lines: list[str] = []
+    while not lines or "ready" not in lines[-1]:
+        lines.append(process.stdout.readline())
+        assert lines[-1]
+    process.terminate()
+    assert process.wait(WAIT_S) == 0
+    text = "".join(lines) + process.stdout.read()
+    process.stdout.close()
+    assert re.search(r"capacity +8\.0 MiB +--capacity", text)
+    assert re.search(r"policy +lru +default", text)
+    assert re.search(r"admin +off", text)
+    assert re.search(r"epochs +lost with this process", text)
+    assert "keepwarm: ready; next: keepwarm stat" in text
+    assert text.endswith("keepwarm: draining, for 10 s at most\nkeepwarm: stopped\n")
+
+
+def test_a_second_signal_ends_it_at_once(folder: Path) -> None:
+    with served(folder, "--drain", "1h") as node, keepwarm.connect(node.address) as memory:
+        space, keys = memory.attach(make()), keys_of(make(), 1)
+        space.put_from(keys, b"x")
+        # A follower keeps its connection busy, so that draining waits.
+        with space.subscribe() as events:
+            next(events)
+            node.process.send_signal(signal.SIGTERM)
+            assert node.next_line()["event"].startswith("draining")
+            assert node.admin("/v1/ready")[0] in (200, 503)
+            if node.process.poll() is None:
+                node.process.send_signal(signal.SIGTERM)
+            assert node.process.wait(WAIT_S) in (0, 128 + signal.SIGTERM)
+
+
+def test_a_socket_and_a_port_in_use_are_named(folder: Path) -> None:
+    with served(folder) as node:
+        same = run("serve", "--address", str(node.address), "--admin", "off", "--capacity", "8MiB")
+        assert same.returncode == 1
+        assert f"{node.address} in use by pid {node.process.pid}" in same.stderr
+        assert same.stderr.count("\n") == 1
+        port = node.said["settings"]["admin"]["value"].rpartition(":")[2]
+        other = ("--address", str(folder / "other"), "--capacity", "8MiB")
+        port_taken = run("serve", *other, "--admin", f"127.0.0.1:{port}")
+        assert port_taken.returncode == 1
+        assert f"127.0.0.1:{port} is in use: give another --admin" in port_taken.stderr
+        assert node.admin("/v1/ready")[0] == 200
+
+
+def test_a_socket_left_by_a_killed_node_is_replaced(folder: Path) -> None:
+    with served(folder) as node:
+        node.process.kill()
+        node.process.wait()
+        assert node.address.exists()
+    with served(folder) as node:
+        assert node.end() == 0
+
+
+def test_stat_for_people_and_for_programs(folder: Path) -> None:
+    with served(folder) as node, keepwarm.connect(node.address) as memory:
+        names = make()
+        space, keys = memory.attach(names), keys_of(names, 3)
+        space.put_from(keys[:32], bytes(8192))
+        space.lookup(keys)
+        said = run("stat", KEEPWARM_ADDRESS=str(node.address))
+        assert said.returncode == 0
+        assert re.search(r"lookup hits +2 of 3 keys \(66\.7 %\)", said.stdout)
+        assert re.search(r"first misses +absent 1", said.stdout)
+        assert re.search(r"arena +8\.0 KiB of 8\.0 MiB \(0\.1 %\), lru", said.stdout)
+        assert names.fingerprint.hex()[:12] in said.stdout
+        assert "\x1b" not in said.stdout
+        machine = run("stat", "--json", "--address", f"unix:{node.address}")
+        assert json.loads(machine.stdout)["lookup_hits"] == 2
+
+
+def as_toml(fields: dict[str, Any]) -> str:
+    # For these values JSON and TOML agree.
+    return "".join(f"{name} = {json.dumps(value)}\n" for name, value in fields.items())
+
+
+def test_drop(folder: Path) -> None:
+    names = folder / "names.toml"
+    names.write_text(as_toml(FIELDS))
+    with served(folder) as node, keepwarm.connect(node.address) as memory:
+        space, keys = memory.attach(make()), keys_of(make(), 2)
+        space.put_from(keys, b"ab")
+        said = run("drop", str(names), "--json", "--address", str(node.address))
+        assert said.returncode == 0
+        assert json.loads(said.stdout) == {
+            "namespace": make().fingerprint.hex(),
+            "dropped": 2,
+        }
+        assert space.lookup(keys).prefix == 0
+        again = run("drop", str(names), "--address", str(node.address))
+        assert again.stdout.startswith("dropped 0 blocks of <keepwarm.Namespace ")
+        names.write_text(as_toml({**FIELDS, "parts": 99}))
+        bad = run("drop", str(names), "--address", str(node.address))
+        assert (bad.returncode, bad.stderr.count("\n")) == (2, 1)
+        assert "parts is 99" in bad.stderr
+
+
+def test_main_can_be_called(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--version"]) == 0
+    assert cli.main(["stat", "--address", "/absent/x"]) == 3
+    assert "no node at /absent/x" in capsys.readouterr().err
+
+
+def test_a_command_that_others_add() -> None:
+    """The commands are a tuple of functions: see keepwarm/cli/__init__.py."""
+    assert all(callable(command) for command in cli._COMMANDS)
+
+
+def test_a_signal_while_starting(folder: Path) -> None:
+    """Before it serves there is nothing to drain: it just ends."""
+    taken = socket.socket(socket.AF_UNIX)
+    taken.close()
+    node = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "keepwarm.cli", "serve", "--capacity", "512MiB"),
+            *("--admin", "off", "--address", str(folder / "s")),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=clean({}),
+    )
+    eventually(lambda: has_handler(node.pid, signal.SIGTERM), WAIT_S)
+    node.terminate()
+    said, complaint = node.communicate(timeout=WAIT_S)
+    assert node.returncode == 0, complaint
+    assert "stopped" in said
+    assert threading.active_count() >= 1
+
+
+def has_handler(pid: int, number: int) -> bool:
+    """Whether a process catches a signal."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    match = re.search(r"^SigCgt:\s*([0-9a-f]+)", status, re.MULTILINE)
+    return bool(match and int(match[1], 16) >> (number - 1) & 1)

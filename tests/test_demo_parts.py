@@ -1,0 +1,243 @@
+"""The demo's arithmetic: the ledger, the plan, the verdict, the picture. No process is started."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import random
+import xml.etree.ElementTree as ET
+from array import array
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from keepwarm import Outcome, Reason, Status
+from keepwarm.demo import chart, plan, report, summary
+from keepwarm.demo.ledger import Ledger, account, askable_blocks, usable
+from keepwarm.demo.run import Ideal, Record, Served
+from keepwarm.testing.traces import Request
+from rich.console import Console
+
+SEED = int(os.environ.get("KEEPWARM_TEST_SEED", "20261201"))
+OK = Outcome(Status.OK, None)
+PENDING = Outcome(Status.PENDING, None)
+
+
+def missed(reason: Reason) -> Outcome:
+    return Outcome(Status.MISS, reason)
+
+
+def test_every_token_has_one_place() -> None:
+    ledger = account(10 * 64 + 5, 64, "evicted", ["dram"] * 4, [OK] * 4)
+    assert ledger.restored == {"dram": 256}
+    assert ledger.missed == {"evicted": 64, "after_gap": 320, "partial_block": 5}
+    assert ledger.behind == {"evicted": 320}
+    assert ledger.problem() is None
+
+
+def test_the_last_token_is_never_restored() -> None:
+    assert askable_blocks(128, 64) == 1
+    ledger = account(128, 64, None, ["dram"], [OK])
+    assert ledger.missed == {"last_token": 64}
+    assert account(0, 64, None, [], []).asked == 0
+
+
+def test_an_unanswered_lookup_says_so_for_all_blocks() -> None:
+    ledger = account(640, 64, "store_down", [], [])
+    assert ledger.missed == {"store_down": 576, "last_token": 64}
+
+
+def test_a_get_that_fails_in_the_middle() -> None:
+    outcomes = [OK, missed(Reason.DEADLINE), OK, PENDING]
+    ledger = account(7 * 64 + 1, 64, "absent", ["dram"] * 4, outcomes)
+    assert ledger.restored == {"dram": 64}
+    expected = {"deadline": 64, "after_gap": 256, "pending": 64, "partial_block": 1}
+    assert ledger.missed == expected
+    assert usable(outcomes) == 1
+
+
+def test_random_requests_add_up() -> None:
+    print(f"KEEPWARM_TEST_SEED={SEED}")
+    rng = random.Random(SEED)
+    total = Ledger()
+    known = [OK] * 8 + [PENDING] + [missed(Reason(reason)) for reason in FROM_A_NODE]
+    for _ in range(2_000):
+        tokens = rng.randrange(0, 2_000)
+        asked = askable_blocks(tokens, 16)
+        prefix = rng.randrange(0, asked + 1)
+        outcomes = rng.choices(known, k=prefix)
+        miss = rng.choice(["absent", "evicted", "store_down", "deadline", "pending"])
+        ledger = account(tokens, 16, miss if prefix < asked else None, ["dram"] * prefix, outcomes)
+        assert ledger.problem() is None
+        assert Ledger.from_json(ledger.to_json()) == ledger
+        total.add(ledger)
+    assert total.problem() is None
+
+
+FROM_A_NODE = ("absent", "evicted", "expired", "epoch", "quota", "corrupt", "deadline")
+
+
+def test_a_sum_that_is_wrong_is_named() -> None:
+    ledger = Ledger(asked=10)
+    ledger.missed["absent"] = 9
+    assert ledger.problem() == "tokens do not add up: 9 accounted for, 10 asked"
+    ledger.missed["bad luck"] = 1
+    assert ledger.problem() == "reasons outside the closed list: ['bad luck']"
+
+
+def small_plan() -> plan.Plan:
+    return plan.make(plan.DemoConfig(source="generated", sessions=3, turns=6))
+
+
+def test_turns_bounce_and_the_memory_is_too_small() -> None:
+    made = small_plan()
+    assert made.trace.synthetic
+    assert made.arena_bytes < made.working_set_bytes
+    by_session: dict[int, list[int]] = {}
+    for turn in made.turns:
+        by_session.setdefault(turn.request.session, []).append(turn.replica)
+    for replicas in by_session.values():
+        assert all(one != other for one, other in pairwise(replicas))
+
+
+def test_without_recorded_sessions_it_says_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("KEEPWARM_TRACES", "/nowhere")
+    assert plan.choose_trace(plan.DemoConfig(sessions=1, turns=2)).synthetic
+    with pytest.raises(ValueError, match="no recorded sessions"):
+        plan.choose_trace(plan.DemoConfig(source="recorded"))
+
+
+def test_the_ideal_memory_knows_everything_asked_before() -> None:
+    ideal = Ideal(64)
+    first = Request(0, 0.0, 300, 1, 64, array("Q", [1, 2, 3, 4, 5]))
+    longer = Request(0, 1.0, 400, 1, 64, array("Q", [1, 2, 3, 4, 6, 7]))
+    assert ideal.tokens(plan.Turn(0, 0, first)) == 0
+    assert ideal.tokens(plan.Turn(1, 1, first)) == 256
+    assert ideal.tokens(plan.Turn(2, 0, longer)) == 256
+
+
+def recorded() -> Record:
+    """A run in which the first turn stores, the node is killed, and the third turn restores."""
+    made = small_plan()
+    record = Record(made, started=0.0, idle=2.0, killed=2.5, restarted=4.0, ready=4.5, ended=10.0)
+    block, size = made.trace.block_tokens, made.config.block_bytes
+    for at, turn in enumerate(made.turns):
+        tokens = turn.request.input_tokens
+        start = 10.0 * at / len(made.turns)
+        blocks = askable_blocks(tokens, block)
+        down, hit = 2.5 < start < 4.0, start > 5.0
+        prefix = blocks if hit else 0
+        miss = None if hit else "store_down" if down else "absent"
+        looked = {"blocks": blocks, "hits": prefix, "miss": miss}
+        calls: list[dict[str, Any]] = [
+            {"kind": "lookup", "start": start, "end": start + 0.01, **looked}
+        ]
+        got: dict[str, Any] = {"blocks": prefix, "bytes": prefix * size, "outcomes": {"ok": prefix}}
+        if hit:
+            calls.append({"kind": "get", "start": start, "end": start + 0.1, **got})
+        put: dict[str, Any] = {"blocks": 1, "bytes": 0 if down else size}
+        put |= {"outcomes": {"store_down" if down else "stored": 1}}
+        calls.append({"kind": "put", "start": start + 0.1, "end": start + 0.11, **put})
+        ledger = account(tokens, block, miss, ["dram"] * prefix, [OK] * prefix)
+        answer = {"started": start, "ended": start + 0.2, "calls": calls}
+        answer |= {"bytes_verified": prefix * size, "wrong_bytes": 0}
+        record.served.append(Served(turn, answer, ledger, blocks * block))
+    for stat, calls_of in (("stat_before_kill", (0.0, 2.0)), ("stat_at_end", (4.0, 99.0))):
+        setattr(record, stat, counted(record, *calls_of))
+    resident = {"VmRSS": 3 << 20, "RssAnon": 1 << 20, "RssShmem": 2 << 20}
+    record.resident = {"node at start": resident}
+    record.memcpy_bytes_per_s = 1e9
+    record.probe = {"get": [1e9, 2e9, 3e9], "put": [1e9] * 3, "memcpy": [2e9] * 3}
+    record.machine = {"cores": 2, "load_1m": 0.5, "load_5m": 0.5}
+    return record
+
+
+def counted(record: Record, start: float, end: float) -> dict[str, int]:
+    calls = [c for s in record.served for c in s.answer["calls"]]
+    moved = summary._moved(c for c in calls if c["start"] >= start and c["end"] <= end)
+    return {
+        "lookup_hits": moved.lookup_hits,
+        "reads": moved.got_blocks,
+        "read_bytes": moved.got_bytes,
+        "stored": moved.stored_blocks,
+        "stored_bytes": moved.stored_bytes,
+        "evicted": 7,
+    }
+
+
+def test_a_good_run_has_no_problem() -> None:
+    record = recorded()
+    found = summary.summarise(record)
+    assert found.problems == []
+    assert found.first_hit_s is not None
+    assert found.first_hit_s > 2.0
+    assert {row["what"] for row in found.reconciled} == set(vars_moved())
+
+
+def test_a_node_may_have_counted_what_its_client_gave_up_on() -> None:
+    record = recorded()
+    lookup = record.served[-1].answer["calls"][0]
+    lookup |= {"miss": "deadline", "hits": 0}
+    assert summary.summarise(record).problems == []
+    record.stat_at_end["lookup_hits"] += lookup["blocks"]
+    assert any("lookup_hits" in problem for problem in summary.summarise(record).problems)
+
+
+def vars_moved() -> set[str]:
+    return {"lookup_hits", "got_blocks", "got_bytes", "stored_blocks", "stored_bytes"}
+
+
+def spoil_sum(record: Record) -> None:
+    record.served[0].ledger.asked += 1
+
+
+def spoil_bytes(record: Record) -> None:
+    record.served[-1].answer["wrong_bytes"] = 3
+
+
+def spoil_deadline(record: Record) -> None:
+    record.served[-1].answer["calls"][-1]["end"] += 2.5
+
+
+def spoil_counters(record: Record) -> None:
+    record.stat_at_end["reads"] += 1
+
+
+def spoil_recovery(record: Record) -> None:
+    for served in record.served:
+        calls = served.answer["calls"]
+        served.answer["calls"] = [call for call in calls if call["kind"] != "get"]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (spoil_sum, "tokens do not add up"),
+        (spoil_bytes, "3 wrong bytes"),
+        (spoil_deadline, "with a deadline of 1.00 s"),
+        (spoil_counters, "the node counts"),
+        (spoil_recovery, "did not find the node again"),
+    ],
+)
+def test_what_does_not_add_up_is_named(spoil: object, said: str) -> None:
+    record = recorded()
+    assert callable(spoil)
+    spoil(record)
+    assert any(said in problem for problem in summary.summarise(record).problems)
+
+
+def test_report_and_picture_are_complete() -> None:
+    record = recorded()
+    found = summary.summarise(record)
+    console = Console(file=io.StringIO(), width=140)
+    report.show(console, record, found)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    for words in ("tokens asked", "wrong bytes", "everything adds up", "store_down", "memcpy"):
+        assert words in text
+    assert json.loads(json.dumps(report.plain(record, found)))["problems"] == []
+    root = ET.fromstring(chart.svg(record, found))
+    assert root.tag.endswith("svg")
+    assert "kill -9" in chart.svg(record, found)
