@@ -51,7 +51,7 @@ pub struct ClientStats {
     pub bytes_put: u64,
     /// Connections opened.
     pub connections: u64,
-    /// Connections opened after the first node was lost or restarted.
+    /// Times the node was found again, restarted or only silent meanwhile.
     pub reconnects: u64,
     /// Blocks whose bytes did not match their checksum.
     pub corrupt: u64,

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keepwarm_store::types::{LeaseId, NamespaceId};
+use keepwarm_store::types::{Epoch, LeaseId, NamespaceId};
 use keepwarm_store::{AttachError, Session, StoreError};
 
 use super::counts::{add, figures};
@@ -28,6 +28,9 @@ const FAREWELL: Duration = Duration::from_millis(100);
 
 /// Longest that one epoch request may occupy its connection.
 const EPOCH_WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// How soon a long wait notices that the server goes down or the peer has left.
+pub(super) const LOOK_UP: Duration = Duration::from_millis(250);
 
 /// How a connection ended.
 #[derive(Debug)]
@@ -343,10 +346,10 @@ impl<C: Channel> Conversation<'_, C> {
 
     fn epoch(&mut self, request: EpochRequest) -> Result<(), Ending> {
         let wait = Duration::from_millis(request.wait_ms.into()).min(EPOCH_WAIT_MAX);
-        let until = clock_after(wait);
+        let until = Deadline::after(wait);
         match self.session.bump_epoch(request.namespace, request.epoch) {
             Ok(epoch) => {
-                let quiet = self.session.wait_epoch_quiet(request.namespace, epoch, until);
+                let quiet = self.wait_quiet(request.namespace, epoch, until)?;
                 self.reply(Opcode::Epoch, &EpochReply { epoch, quiet })
             }
             Err(error) => {
@@ -355,6 +358,28 @@ impl<C: Channel> Conversation<'_, C> {
                     _ => RefusalCode::Failed,
                 };
                 self.refuse(Opcode::Epoch, code, error.to_string())
+            }
+        }
+    }
+
+    /// Whether all leases of smaller epochs end in time; looks up for a peer or server that left.
+    fn wait_quiet(
+        &self,
+        namespace: NamespaceId,
+        epoch: Epoch,
+        until: Deadline,
+    ) -> Result<bool, Ending> {
+        loop {
+            let left = until.left().unwrap_or_default();
+            let look_up = clock_after(left.min(LOOK_UP));
+            if self.session.wait_epoch_quiet(namespace, epoch, look_up) {
+                return Ok(true);
+            }
+            if until.passed() {
+                return Ok(false);
+            }
+            if self.node.phase() == Phase::Stopped || !self.channel.peer_is_there() {
+                return Err(Ending::Closed);
             }
         }
     }

@@ -1,10 +1,10 @@
 //! Followers of events: the connection is theirs until its end.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use keepwarm_store::{Event, EventBatch, EventFilter};
 
-use super::conversation::{Conversation, Ending};
+use super::conversation::{Conversation, Ending, LOOK_UP};
 use super::node::Phase;
 use crate::channel::Channel;
 use crate::codec::Body;
@@ -13,8 +13,6 @@ use crate::messages::{EventsReply, RefusalCode, SubscribeRequest};
 
 /// Events in one frame.
 const FRAME_EVENTS: usize = 16_384;
-/// How soon a follower's connection notices that the server goes down or the peer has left.
-const LOOK_UP: Duration = Duration::from_millis(250);
 
 impl<C: Channel> Conversation<'_, C> {
     pub(super) fn follow(&mut self, request: SubscribeRequest) -> Result<(), Ending> {

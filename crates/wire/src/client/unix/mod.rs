@@ -15,7 +15,7 @@ mod writes;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use keepwarm_store::types::{
     BlockKey, Clock, Epoch, Generation, GetOutcome, LeaseId, MissReason, PutOutcome,
@@ -43,6 +43,9 @@ use crate::messages::{
 
 /// Share of a lease's time that is relied on.
 const LEASE_USED_PERCENT: u64 = 80;
+
+/// A node that missed a shorter deadline than this may still be well.
+const DEADLINE_TELLING: Duration = Duration::from_millis(10);
 
 /// The way to one node from one process.
 pub(super) struct Unix {
@@ -115,6 +118,11 @@ impl Node {
         until: Deadline,
         work: impl FnOnce(&mut Link) -> Result<T, Cut>,
     ) -> Result<T, Cut> {
+        // No time at all says nothing about the node.
+        if until.passed() {
+            return Err(Cut::Deadline);
+        }
+        let begun = Instant::now();
         let mut place = self.place(until)?;
         let link = place.link();
         (link.heard, link.corrupt) = (false, 0);
@@ -130,8 +138,8 @@ impl Node {
                     false => place.give_back(),
                 }
             }
-            // It was answering: not its fault that the time was too short.
-            Err(Cut::Deadline) if heard => {}
+            // It was answering, or had no chance to.
+            Err(Cut::Deadline) if heard || begun.elapsed() < DEADLINE_TELLING => {}
             Err(cut) => self.failed(cut),
         }
         result
@@ -192,9 +200,12 @@ impl Node {
 
     /// One attempt of the asking thread.
     fn try_again(&self, until: Deadline) -> Result<(), Cut> {
+        let before = self.incarnation.load(Ordering::Acquire);
         let mut link = self.open(until)?;
         let PingReply { .. } = link.ask(Opcode::Ping, |out| PingRequest.write(out), until)?;
-        add(&self.counts.reconnects, 1);
+        if before == link.peer.incarnation {
+            add(&self.counts.reconnects, 1);
+        }
         self.pool.offer(link);
         Ok(())
     }

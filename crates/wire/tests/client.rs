@@ -1,0 +1,197 @@
+//! The client on its own: nodes that are not there yet, refuse, or are something else; pool,
+//! breaker, and that a call which has returned writes nothing any more.
+
+mod support;
+
+use std::io::Write;
+use std::os::unix::net::UnixListener;
+use std::time::{Duration, Instant};
+
+use keepwarm_store::types::{Epoch, GetOutcome, MissReason, PutOutcome, ShedReason};
+use keepwarm_wire::{ClientError, EpochOutcome, ServerConfig};
+use keepwarm_wire::{ConnectConfig, ConnectError, GetItem, HealthState, Memory, Server};
+
+use support::proxy::{Proxy, Way};
+use support::{
+    LONG, Node, SECOND, Scratch, attach, connect, content, eventually, get, key_check, keys, put,
+    spec, store,
+};
+
+const LENGTH: usize = 20_000;
+const SHORT: Duration = Duration::from_millis(100);
+
+#[test]
+fn a_node_that_is_not_there_yet_is_joined_later() {
+    let scratch = Scratch::new();
+    let path = scratch.path("node.sock");
+    let memory = connect(&path);
+    let space = attach(&memory, "m");
+    let keys = keys(1, 4);
+    assert_eq!(memory.health().state, HealthState::Down);
+    assert!(memory.health().last_error.is_some_and(|text| text.contains("No such file")));
+    let start = Instant::now();
+    let found = space.lookup(&keys, 0, None, LONG).expect("no misuse");
+    assert_eq!((found.prefix, found.miss), (0, Some(MissReason::StoreDown)));
+    assert_eq!(get(&space, &keys, LENGTH, LONG), [GetOutcome::Miss(MissReason::StoreDown); 4]);
+    assert_eq!(put(&space, &keys, LENGTH, LONG), [PutOutcome::Shed(ShedReason::StoreDown); 4]);
+    assert_eq!(space.bump_epoch(Epoch(0), LONG), Ok(EpochOutcome::NotReached));
+    assert_eq!(space.touch(&keys, LONG), Err(ClientError::NotDone(MissReason::StoreDown)));
+    assert!(start.elapsed() < LONG, "nothing waits for a node that is known to be down");
+    assert!(!space.joined() && space.problem().is_none());
+    let _server = Server::start(store(64), ServerConfig::new(&path)).expect("a server");
+    eventually("puts go through", LONG, || {
+        put(&space, &keys, LENGTH, SECOND)
+            .iter()
+            .all(|outcome| matches!(outcome, PutOutcome::Stored | PutOutcome::Present))
+    });
+    assert_eq!(get(&space, &keys, LENGTH, LONG), [GetOutcome::Ok; 4]);
+    assert!(space.joined());
+    assert_eq!(memory.health().state, HealthState::Up);
+}
+
+#[test]
+fn a_namespace_that_is_refused_late_misses_and_says_why() {
+    let scratch = Scratch::new();
+    let path = scratch.path("node.sock");
+    let memory = connect(&path);
+    let space = memory.attach(spec("m", 1), [1; 8], Epoch(0)).expect("nobody to refuse it");
+    let _server = Server::start(store(64), ServerConfig::new(&path)).expect("a server");
+    let keys = keys(1, 2);
+    eventually("it is refused", LONG, || {
+        space.lookup(&keys, 0, None, SECOND).expect("no misuse").miss == Some(MissReason::Identity)
+    });
+    assert!(space.problem().is_some_and(|text| text.contains("key check")));
+    assert_eq!(get(&space, &keys, LENGTH, LONG), [GetOutcome::Miss(MissReason::Identity); 2]);
+    assert_eq!(put(&space, &keys, LENGTH, LONG), [PutOutcome::Shed(ShedReason::Identity); 2]);
+    assert_eq!(memory.health().state, HealthState::Up, "that is no failure of the node");
+    let good = attach(&memory, "m");
+    assert_eq!(put(&good, &keys, LENGTH, LONG), [PutOutcome::Stored; 2]);
+}
+
+#[test]
+fn paths_that_can_never_work_are_errors() {
+    let scratch = Scratch::new();
+    let refused = |path: &std::path::Path| Memory::connect(ConnectConfig::new(path)).err();
+    let long = scratch.path(&"x".repeat(120));
+    assert!(matches!(refused(&long), Some(ConnectError::PathTooLong { max: 107, .. })));
+    let file = scratch.path("file");
+    std::fs::write(&file, "").unwrap();
+    assert!(matches!(refused(&file), Some(ConnectError::NotASocket { .. })));
+    let mut config = ConnectConfig::new(scratch.path("s"));
+    config.connections_max = 0;
+    let error = Memory::connect(config).err().unwrap();
+    assert_eq!(error.to_string(), "connections_max is 0: give 1 to 64");
+    let other = scratch.path("other.sock");
+    let listener = UnixListener::bind(&other).unwrap();
+    let talking = std::thread::spawn(move || {
+        let (mut peer, _) = listener.accept().unwrap();
+        peer.write_all(&b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"[..]).unwrap();
+        peer
+    });
+    let error = refused(&other).expect("no node").to_string();
+    assert!(error.contains("does not speak keepwarm's protocol"), "{error}");
+    drop(talking.join());
+}
+
+#[test]
+fn a_node_whose_queue_is_full_costs_the_deadline() {
+    let scratch = Scratch::new();
+    let path = scratch.path("deaf.sock");
+    // Listens, never accepts: what fits its queue connects and waits, the rest is turned back.
+    let _listener = UnixListener::bind(&path).unwrap();
+    let mut config = ConnectConfig::new(&path);
+    config.deadline = SHORT;
+    let start = Instant::now();
+    let memory = Memory::connect(config).expect("a path that can work");
+    assert_eq!(memory.health().state, HealthState::Down);
+    assert!(start.elapsed() < SHORT + SECOND);
+}
+
+#[test]
+fn many_threads_share_few_connections() {
+    let node = Node::start(64);
+    let mut config = ConnectConfig::new(&node.path);
+    config.connections_max = 3;
+    let memory = Memory::connect(config).expect("a node");
+    let space = attach(&memory, "m");
+    let keys = keys(1, 4);
+    put(&space, &keys, LENGTH, LONG);
+    std::thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| {
+                for _ in 0..10 {
+                    assert_eq!(get(&space, &keys, LENGTH, LONG), [GetOutcome::Ok; 4]);
+                    assert!(node.server.as_ref().unwrap().connections() <= 3);
+                }
+            });
+        }
+    });
+    assert!(memory.stats().connections <= 3, "{:?}", memory.stats());
+    drop((memory, space));
+    eventually("they end with the memory", LONG, || {
+        node.server.as_ref().unwrap().connections() == 0
+    });
+}
+
+#[test]
+fn no_time_is_a_miss_and_says_nothing_about_the_node() {
+    let node = Node::start(64);
+    let memory = node.connect();
+    let space = attach(&memory, "m");
+    let keys = keys(1, 2);
+    put(&space, &keys, LENGTH, LONG);
+    for _ in 0..10 {
+        let found = space.lookup(&keys, 0, None, Duration::ZERO).expect("no misuse");
+        assert_eq!(found.miss, Some(MissReason::Deadline));
+        get(&space, &keys, LENGTH, Duration::from_nanos(1));
+    }
+    assert_eq!(memory.health().state, HealthState::Up);
+    assert_eq!(memory.stats().deadlines, 20);
+    assert_eq!(get(&space, &keys, LENGTH, LONG), [GetOutcome::Ok; 2]);
+}
+
+/// The moment when the caller is told is the last at which its buffer can change.
+#[test]
+fn a_call_that_has_returned_writes_nothing_any_more() {
+    let node = Node::start(64);
+    let proxy = Proxy::start(node.scratch("proxy.sock"), &node.path);
+    let space = attach(&connect(&proxy.path), "m");
+    let key = keys(1, 1)[0];
+    let length = 4 << 20;
+    put(&attach(&node.connect(), "m"), &[key], length, LONG);
+    let mut buffer = vec![0u8; length];
+    proxy.close_gate();
+    let item = GetItem { key, part: 0, ptr: buffer.as_mut_ptr(), len: length };
+    // SAFETY: `buffer` outlives the call and is used by nobody else meanwhile.
+    let outcomes = unsafe { space.get_into(&[item], SHORT) }.expect("no misuse");
+    assert_eq!(outcomes, [GetOutcome::Miss(MissReason::Deadline)]);
+    buffer.fill(0xee);
+    proxy.take_passed(Way::ToClient);
+    proxy.open_gate();
+    // Whatever was on its way finds its end: the connection was given up.
+    assert_eq!(get(&space, &[key], length, LONG), [GetOutcome::Ok]);
+    assert!(buffer.iter().all(|byte| *byte == 0xee), "written after the return");
+    drop(content(key, 0));
+}
+
+#[test]
+fn threads_and_descriptors_end_with_the_memory() {
+    let scratch = Scratch::new();
+    let asking = || {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+        let name = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm"));
+        tasks.filter_map(|task| name(task).ok()).filter(|name| name.contains("warm-ask")).count()
+    };
+    let memories: Vec<_> = (0..5)
+        .map(|n| {
+            let memory = connect(&scratch.path(&format!("lonely-{n}.sock")));
+            let spec = spec("m", 1);
+            let check = key_check(&spec);
+            let space = memory.attach(spec, check, Epoch(0)).expect("nobody to refuse it");
+            (memory, space)
+        })
+        .collect();
+    eventually("each asks for its node", LONG, || asking() >= 5);
+    drop(memories);
+    eventually("nobody asks any more", LONG, || asking() == 0);
+}
