@@ -108,8 +108,9 @@ impl Space {
         self.core().notes.try_lock().ok().and_then(|notes| notes.nearest.clone())
     }
 
-    /// Which of a prompt's blocks are here. A failure is a prefix of 0 with its reason. The answer's
-    /// `lease_ms` is what can be relied on from now: the node's time used to 80 %, less the way.
+    /// Which of a prompt's blocks are here. A failure is a prefix of 0 with its reason. The
+    /// answer's `lease_ms` is what can be relied on from now: the node's time used to 80 %, less
+    /// the way.
     ///
     /// # Errors
     /// More than 65,536 keys; a closed memory.
