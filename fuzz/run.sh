@@ -26,7 +26,8 @@ coverage="$coverage -Cllvm-args=-sanitizer-coverage-trace-compares"
 coverage="$coverage -Ccodegen-units=1 -Cdebug-assertions"
 export CARGO_TARGET_DIR="${FUZZ_TARGET_DIR:-$PWD/target}"
 
-RUSTFLAGS=$coverage cargo build --release --locked --target "$TARGET_TRIPLE" --bins
+RUSTFLAGS=$coverage cargo build --release --locked --target "$TARGET_TRIPLE" \
+    --features targets --bins
 bins="$CARGO_TARGET_DIR/$TARGET_TRIPLE/release"
 
 if [ "${1:-}" = --again ]; then

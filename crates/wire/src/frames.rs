@@ -1,9 +1,11 @@
 //! The frame: a fixed header, a body, and bytes of blocks apart from both.
 //!
 //! ```text
-//!  0    4    6   7   8         16      20     24         32         40
-//!  | magic|vers|op|flg| correlation | body | zero | payload | checksum | body | payload (|trailer)
-//!  |                                 bytes          bytes     XXH3-64 of 0..32 and the body
+//!  0       4         6    7       8             16     20     24        32         40
+//!  | magic | version | op | flags | correlation | body | zero | payload | checksum | body ...
+//!  |       |         |    |       |             | bytes|      |  bytes  | XXH3-64 of 0..32, body
+//!
+//!  ... | payload | trailer, if flagged: XXH3-64 of the payload
 //! ```
 //!
 //! Everything is little-endian. The first eight bytes never change between versions. A receiver

@@ -15,7 +15,7 @@ pub trait EventStream: Send {
     /// The node is gone or silent beyond its heartbeat.
     fn next_batch(&mut self, wait: Duration) -> Result<EventBatch, ClientError>;
 
-    /// Where to go on after a break, as (incarnation, sequence); none before a whole snapshot.
+    /// Where to go on after a break, as (incarnation, sequence); none within a snapshot.
     fn since(&self) -> Option<(u64, u64)>;
 }
 
