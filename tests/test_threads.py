@@ -2,119 +2,100 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
-import socket
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import keepwarm
-import pytest
-from keepwarm import Memory, Outcome, Reason, Status
+import numpy as np
+from keepwarm import Memory, Outcome, Status
 from nodes import BLOCK_BYTES, keys_of, make
 
 
-class SilentNode:
-    """A socket that accepts and never says a word."""
+class Witness:
+    """A thread that counts, and notes the longest time in which it could not."""
 
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "silent.sock"
-        self._listening = socket.socket(socket.AF_UNIX)
-        self._listening.bind(str(self.path))
-        self._listening.listen(16)
+    def __init__(self) -> None:
+        self.longest_gap_s = 0.0
+        self._ended, self._begun = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+        assert self._begun.wait(10)
 
-    def close(self) -> None:
-        self._listening.close()
+    def _run(self) -> None:
+        last = time.monotonic()
+        self._begun.set()
+        while not self._ended.is_set():
+            now = time.monotonic()
+            self.longest_gap_s = max(self.longest_gap_s, now - last)
+            last = now
+
+    def end(self) -> float:
+        """The longest gap."""
+        self._ended.set()
+        self._thread.join()
+        return self.longest_gap_s
 
 
-def test_other_threads_run_while_a_call_waits(folder: Path) -> None:
-    silent = SilentNode(folder)
+def held_through(call: Callable[[], object]) -> bool:
+    """Whether another thread stood still for most of a call."""
+    witness, began = Witness(), time.monotonic()
+    call()
+    took = time.monotonic() - began
+    return witness.end() > took / 2
+
+
+def test_other_threads_run_while_a_call_waits(memory: Memory) -> None:
     names = make()
-    with keepwarm.connect(silent.path, deadline_s=0.05) as memory:
-        space = memory.attach(names, deadline_s=0.05)
-        begun, ended = threading.Event(), threading.Event()
-        counted = 0
+    space, keys = memory.attach(names), keys_of(names, 1)
+    space.put_from(keys, b"x")
+    with space.lookup(keys, lease_s=10):
+        epochs = itertools.count(1)
 
-        def count() -> None:
-            nonlocal counted
-            begun.set()
-            while not ended.is_set():
-                counted += 1
+        def wait() -> None:
+            outcome = space.bump_epoch(next(epochs), deadline_s=0.3)
+            assert outcome is keepwarm.EpochOutcome.STILL_LEASED
 
-        with ThreadPoolExecutor(1) as pool:
-            busy = pool.submit(count)
-            begun.wait()
-            before, start = counted, time.monotonic()
-            found = space.lookup(keys_of(names, 1), deadline_s=0.2)
-            passed, during = time.monotonic() - start, counted - before
-            ended.set()
-            busy.result()
-    silent.close()
-    assert found.miss in (Reason.DEADLINE, Reason.STORE_DOWN)
-    if passed > 0.1:  # it waited, and did not merely find the breaker open
-        assert during > 1000
+        assert not all(held_through(wait) for _ in range(5))
 
 
-def test_two_gets_overlap(memory: Memory) -> None:
-    """Two threads hash and copy at once: together they take less than one after the other."""
-    if len(os.sched_getaffinity(0)) < 2:
-        pytest.skip("one processor")
+def test_other_threads_run_while_bytes_move(memory: Memory) -> None:
+    """A loaded machine may stop a thread for long, but not every time."""
     names = make()
-    space, keys = memory.attach(names), keys_of(names, 16)
-    size = 4 << 20
-    space.put_from(keys, bytes(size))
-    into = [bytearray(size), bytearray(size)]
-    inside, most, lock = 0, 0, threading.Lock()
-    ready = threading.Barrier(3)
-
-    def get(place: int) -> None:
-        nonlocal inside, most
-        ready.wait()
-        for _ in range(10):
-            with lock:
-                inside += 1
-                most = max(most, inside)
-            assert space.get_into(keys, into[place])[0] == Outcome(Status.OK)
-            with lock:
-                inside -= 1
-
-    threads = [threading.Thread(target=get, args=(place,)) for place in range(2)]
-    for thread in threads:
-        thread.start()
-    ready.wait()
-    for thread in threads:
-        thread.join()
-    # With the GIL held through a call, a thread could not enter while another is inside.
-    assert most == 2
+    space, keys = memory.attach(names), keys_of(names, 8)
+    size = 24 << 20
+    assert space.put_from(keys, bytes(size), deadline_s=30)[0].status is Status.STORED
+    landed = bytearray(size)
+    assert not all(
+        held_through(lambda: space.get_into(keys, landed, deadline_s=30)) for _ in range(20)
+    )
+    tokens = np.arange(1 << 21, dtype=np.uint32)
+    assert not all(held_through(lambda: names.block_keys(tokens)) for _ in range(20))
 
 
-def test_a_buffer_in_use_cannot_be_resized(folder: Path) -> None:
-    silent = SilentNode(folder)
+def test_a_buffer_in_use_cannot_be_resized(memory: Memory) -> None:
     names = make()
-    with keepwarm.connect(silent.path, deadline_s=0.01) as memory:
-        space = memory.attach(names, deadline_s=0.01)
-        data = bytearray(64)
-        refused = 0
-        with ThreadPoolExecutor(1) as pool:
-            calls = pool.submit(
-                lambda: [
-                    space.get_into(keys_of(names, 1), data, deadline_s=0.05) for _ in range(10)
-                ]
-            )
-            while not calls.done():
+    space, keys = memory.attach(names), keys_of(names, 8)
+    data = bytearray(24 << 20)
+    space.put_from(keys, data, deadline_s=30)
+    refused, until = 0, time.monotonic() + 20
+    with ThreadPoolExecutor(1) as pool:
+        while not refused and time.monotonic() < until:
+            call = pool.submit(space.get_into, keys, data)
+            while not call.done():
                 try:
                     data.append(0)
                     data.pop()
                 except BufferError:
                     refused += 1
-            calls.result()
-        data.append(1)  # free again
-        assert len(data) == 65
-        if memory.counts()["deadlines"]:
-            assert refused > 0
-    silent.close()
+            assert call.result()[0].status in (Status.OK, Status.MISS)
+    assert refused
+    data.append(1)  # free again
+    assert len(data) == (24 << 20) + 1
 
 
 def test_many_threads_each_see_their_own_bytes(memory: Memory) -> None:

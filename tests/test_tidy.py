@@ -145,9 +145,11 @@ def package_imports(path: Path) -> Iterator[tuple[str, int]]:
     """Units of our own package that a module imports, with the line."""
     for node in ast.walk(ast.parse(path.read_text())):
         names: list[str] = []
+        if not isinstance(node, ast.Import | ast.ImportFrom):
+            continue
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+        elif node.module and not node.level:
             names = [f"{node.module}.{alias.name}" for alias in node.names]
             if node.module != "keepwarm":
                 names = [node.module]

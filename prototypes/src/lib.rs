@@ -21,7 +21,12 @@ impl Random {
 
     /// This many bytes.
     pub fn bytes(&mut self, len: usize) -> Vec<u8> {
-        (0..len).map(|_| self.next_u64() as u8).collect()
+        let mut bytes = Vec::with_capacity(len + 8);
+        while bytes.len() < len {
+            bytes.extend_from_slice(&self.next_u64().to_le_bytes());
+        }
+        bytes.truncate(len);
+        bytes
     }
 }
 

@@ -128,7 +128,7 @@ fn refused(error: StoreError) -> PyErr {
             let setting = setting.strip_suffix("_bytes").unwrap_or(setting);
             ConfigError::new_err((format!("{setting} is {found}: give {want}"), setting))
         }
-        StoreError::Arena(_) => ConfigError::new_err((text, "capacity")),
+        StoreError::Arena(_) => ConfigError::new_err((format!("capacity: {text}"), "capacity")),
         StoreError::Epochs { .. } => ConfigError::new_err((text, "state_dir")),
         _ => NodeError::new_err(text),
     }

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     fn key(number: u128) -> BlockKey {
-        BlockKey((number * 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835).to_le_bytes())
+        BlockKey(number.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835).to_le_bytes())
     }
 
     #[test]

@@ -42,9 +42,9 @@ pub(crate) fn make_room(
     arena: &Arena,
     need: Need,
 ) -> Result<Extents, ShedReason> {
-    inner.make_quota_room(need)?;
     let mut windows = 0;
     loop {
+        inner.make_quota_room(need)?;
         let records = inner.records_promised + pool_need(need.part);
         let lacks_slot = need.is_new && inner.index.is_full();
         if lacks_slot || inner.parts.pool_free() < records {

@@ -222,7 +222,6 @@ impl Store {
     /// Everything that a metrics page needs. Holds the lock for a walk over tenants and
     /// namespaces, not over blocks.
     pub fn stats(&self) -> Stats {
-        let epochs_durable = self.epochs.lock().is_durable();
         let inner = self.lock();
         let bytes = |granules: u64| granules * GRANULE_BYTES as u64;
         let granules = u64::from(inner.allocator.granules());
@@ -246,7 +245,7 @@ impl Store {
             ghost_bytes: inner.ghosts.bytes() as u64,
             leases: inner.leases.len() as u64,
             reads_in_flight: inner.reads,
-            epochs_durable,
+            epochs_durable: self.is_durable,
             events_next: inner.events.next(),
             counters,
             tenants: inner.tenants.iter().map(tenant_stats).collect(),

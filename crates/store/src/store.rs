@@ -40,6 +40,8 @@ pub struct Store {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) epochs: Mutex<EpochFile>,
     pub(crate) policy: PolicyKind,
+    /// Whether epochs survive a restart.
+    pub(crate) is_durable: bool,
     inner: Mutex<Inner>,
     incarnation: u64,
     namespaces_max: u16,
@@ -73,6 +75,7 @@ impl Store {
             clock,
             epochs: Mutex::new(epochs),
             policy: settled.policy,
+            is_durable: settled.state_dir.is_some(),
             inner: Mutex::new(inner),
             incarnation: seeds[0],
             namespaces_max: settled.limits.namespaces_max,

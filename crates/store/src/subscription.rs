@@ -1,12 +1,12 @@
 //! A subscriber's place in the stream of events: a cursor, no buffer.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::events::{Event, EventBatch, EventFilter, EventKind};
 use crate::index::{Slot, State};
 use crate::inner::Inner;
-use crate::store::Store;
+use crate::store::{Locked, Store};
 use crate::types::NamespaceId;
 
 /// Events of one batch.
@@ -47,31 +47,38 @@ impl Subscription {
         Subscription { store, filter, place }
     }
 
-    /// What comes next. Waits up to `timeout` (real time) for events; the rest is there at once.
+    /// What comes next. Waits up to `timeout` (real time) for an event that the filter lets
+    /// through; the rest is there at once.
     pub fn next_batch(&mut self, timeout: Duration) -> EventBatch {
         let store = self.store.clone();
         let mut inner = store.lock();
-        if let Place::Streaming { next } = self.place {
-            if inner.events.next() == next {
-                inner.wait_news(timeout);
-            }
-            if !inner.events.holds(next) {
-                self.place = Place::Lost;
-            }
-        }
         match self.place {
-            Place::Lost => {
-                self.place = Place::Snapshot { begun: inner.events.next(), at: 0 };
-                EventBatch::Resync { incarnation: store.incarnation() }
-            }
+            Place::Lost => self.resync(&inner),
             Place::Snapshot { begun, at } => self.snapshot(&inner, begun, at),
-            Place::Streaming { next } => {
-                let wanted =
-                    |event: &Event, tenant: u16| self.wants(&inner, event.namespace, tenant.into());
-                let (events, next) = inner.events.read(next, BATCH_MAX, wanted);
-                self.place = Place::Streaming { next };
-                EventBatch::Events { events, next }
+            Place::Streaming { next } => self.stream(&mut inner, next, timeout),
+        }
+    }
+
+    fn resync(&mut self, inner: &Inner) -> EventBatch {
+        self.place = Place::Snapshot { begun: inner.events.next(), at: 0 };
+        EventBatch::Resync { incarnation: self.store.incarnation() }
+    }
+
+    fn stream(&mut self, inner: &mut Locked<'_>, from: u64, timeout: Duration) -> EventBatch {
+        let (begun, mut from) = (Instant::now(), from);
+        loop {
+            if !inner.events.holds(from) {
+                return self.resync(inner);
             }
+            let wanted =
+                |event: &Event, tenant: u16| self.wants(inner, event.namespace, tenant.into());
+            let (events, next) = inner.events.read(from, BATCH_MAX, wanted);
+            (self.place, from) = (Place::Streaming { next }, next);
+            let left = timeout.saturating_sub(begun.elapsed());
+            if !events.is_empty() || left.is_zero() {
+                return EventBatch::Events { events, next };
+            }
+            inner.wait_news(left);
         }
     }
 

@@ -139,3 +139,36 @@ fn a_slow_subscriber_starts_over_instead_of_growing() {
     };
     assert_eq!((events.len(), next), (0, store.stats().events_next));
 }
+
+/// Blocks of 64 KiB to 2 MiB through the store itself: what is free but cannot be used when a
+/// block has to leave stays under 12 % of the arena, because blocks move instead.
+#[test]
+fn a_mix_of_sizes_wastes_little() {
+    let seed = common::seed("KEEPWARM_WASTE_SEED");
+    let capacity = 32 << 20;
+    let (store, _clock) = open(StoreConfig::new(capacity));
+    let session = store.session();
+    let ns = attach(&session, &spec("default", "waste", 1));
+    let mut random = Random::new(seed);
+    let bytes = common::content(seed, 2 << 20);
+    let (mut written, mut number, mut wastes) = (0, 0, Vec::new());
+    while written < 6 * capacity {
+        number += 1;
+        let len = (64 << 10) << random.below(5);
+        let len = (len + random.below(len)) as usize;
+        let before = store.stats();
+        let outcome = common::put(&session, ns, Epoch(0), key(number), 0, &bytes[..len]);
+        assert_eq!(outcome, PutOutcome::Stored);
+        written += len as u64;
+        let after = store.stats();
+        if after.counters.evicted > before.counters.evicted {
+            // What was free when the first block had to leave.
+            wastes.push((capacity - before.used_bytes) as f64 / capacity as f64);
+        }
+        session.touch(ns, Epoch(0), &[key(number - random.below(number.min(20)))]);
+    }
+    let mean = wastes.iter().sum::<f64>() / wastes.len() as f64;
+    println!("{:.1} % on average, {} moves", mean * 100.0, store.stats().counters.relocated);
+    assert!(mean < 0.12, "{mean}");
+    store.check().expect("a store that adds up");
+}

@@ -79,6 +79,10 @@ fn assert_rates(policy: PolicyKind, expected: &[(u64, &str, Option<&str>)]) {
         Err(reason) => return println!("skipped: {reason}"),
     };
     for &(capacity, block, token) in expected {
+        // Without optimisation each replay takes ten times as long; a small and a middle one do.
+        if cfg!(debug_assertions) && ![1_000, 5_860].contains(&capacity) {
+            continue;
+        }
         let (by_block, by_token) = replay(&requests, policy, capacity);
         let (by_block, by_token) = (format!("{by_block:.4}"), format!("{by_token:.4}"));
         println!("{} {capacity:>6}  blocks {by_block}  tokens {by_token}", policy.name());

@@ -45,7 +45,7 @@ fn main() {
     let memory = node.connect();
     let space = attach(&memory, "m");
     let keys = keys(1, blocks as u64);
-    let source: Vec<u8> = (0..ROUND_BYTES).map(|at| (at * 31 >> 3) as u8).collect();
+    let source: Vec<u8> = (0..ROUND_BYTES).map(|at| ((at * 31) >> 3) as u8).collect();
     let mut target = vec![1u8; ROUND_BYTES];
     println!("{blocks} blocks of {kib} KiB a round; load average {}", load_average());
 

@@ -123,7 +123,8 @@ mod tests {
     use super::*;
 
     fn key(number: u64) -> BlockKey {
-        BlockKey((u128::from(number) * 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835).to_le_bytes())
+        let spread = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
+        BlockKey(u128::from(number).wrapping_mul(spread).to_le_bytes())
     }
 
     /// Batched and single search agree: runs both ways, gaps, strangers, other namespaces.

@@ -330,3 +330,73 @@ impl Parts {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(part: u8, extents: &[(u32, u32)]) -> Place {
+        let mut list = Extents::default();
+        for (first_granule, granules) in extents {
+            let (first_granule, granules) = (*first_granule, *granules);
+            assert!(list.push(Extent { first_granule, granules }));
+        }
+        let length = list.granules() * GRANULE_BYTES as u32 - 5;
+        let generation = Generation(u32::from(part) + 1);
+        Place { part, length, checksum: u64::from(part) + 77, generation, extents: list }
+    }
+
+    fn assert_same(one: &Place, other: &Place) {
+        assert_eq!(format!("{one:?}"), format!("{other:?}"));
+    }
+
+    #[test]
+    fn records_are_no_larger_than_said() {
+        assert_eq!(size_of::<Own>(), 32);
+        assert_eq!(size_of::<Pooled>(), 40);
+    }
+
+    #[test]
+    fn every_part_and_extent_comes_back_and_goes() {
+        let mut parts = Parts::new(4);
+        let full = parts.pool_free();
+        let many: Vec<_> = (0..EXTENTS_MAX as u32).map(|i| (i * 10, i + 1)).collect();
+        let places = [place(3, &many), place(0, &many[..4]), place(1, &[(90, 1)])];
+        for (at, place) in places.iter().enumerate() {
+            let before = parts.pool_free();
+            assert!(parts.get(2, place.part).is_none());
+            parts.add(2, place);
+            assert!(before - parts.pool_free() <= pool_need(place.part));
+            places[..=at].iter().for_each(|p| assert_same(&parts.get(2, p.part).unwrap(), p));
+        }
+        let granules: u32 = places.iter().map(|place| place.extents.granules()).sum();
+        assert_eq!(parts.summary(2).granules, granules);
+        assert_eq!(parts.summary(2).length, places[1].length, "of part 0");
+        assert!(parts.get(1, 0).is_none() && parts.get(2, 2).is_none());
+        let mut freed = 0;
+        parts.clear(2, |extents| freed += extents.granules());
+        assert_eq!((freed, parts.pool_free()), (granules, full));
+        assert!(parts.get(2, 0).is_none() && parts.engine_hash(2).is_none());
+    }
+
+    #[test]
+    fn a_moved_part_has_its_new_place_and_generation() {
+        let mut parts = Parts::new(4);
+        let full = parts.pool_free();
+        let (zero, five) = (place(0, &[(1, 2), (7, 3)]), place(5, &[(20, 2), (30, 2), (40, 1)]));
+        parts.add(1, &zero);
+        parts.add(1, &five);
+        for (part, before) in [(0, &zero), (5, &five)] {
+            let room = place(part, &[(100, before.extents.granules())]).extents;
+            let old = parts.relocate(1, part, &room, Generation(99)).unwrap();
+            assert_eq!(old, before.extents);
+            let after = Place { generation: Generation(99), extents: room, ..before.clone() };
+            assert_same(&parts.get(1, part).unwrap(), &after);
+        }
+        assert!(parts.relocate(1, 4, &zero.extents, Generation(1)).is_none());
+        let granules = zero.extents.granules() + five.extents.granules();
+        assert_eq!(parts.summary(1).granules, granules);
+        parts.clear(1, |_| {});
+        assert_eq!(parts.pool_free(), full);
+    }
+}

@@ -21,6 +21,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod dictionary;
+mod rare;
 mod world;
 
 use keepwarm_store::PolicyKind;

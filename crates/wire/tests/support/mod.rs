@@ -11,7 +11,7 @@ pub mod proxy;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use keepwarm_store::identity::{ChainKey, NamespaceSpec, TenantSecret, Value};
 use keepwarm_store::types::{BlockKey, Epoch, GetOutcome, PutOutcome};
@@ -99,10 +99,15 @@ pub struct Chance(u64);
 impl Chance {
     pub fn new(test: &str) -> Chance {
         let given = std::env::var("KEEPWARM_SEED").ok().and_then(|seed| seed.parse().ok());
-        let by_time = || Instant::now().elapsed().as_nanos() as u64 ^ u64::from(std::process::id());
+        let by_time = || UNIX_EPOCH.elapsed().map_or(1, |time| time.as_nanos() as u64);
         let seed = given.unwrap_or_else(|| mix(by_time()));
         println!("{test}: KEEPWARM_SEED={seed}");
-        Chance(seed | 1)
+        Chance(seed)
+    }
+
+    /// Another source that follows from this one.
+    pub fn child(&mut self) -> Chance {
+        Chance(self.below(u64::MAX))
     }
 
     pub fn below(&mut self, end: u64) -> u64 {
@@ -239,6 +244,12 @@ fn pause(moment: Duration) {
     let (sender, receiver) = std::sync::mpsc::channel::<()>();
     let _ = receiver.recv_timeout(moment);
     drop(sender);
+}
+
+/// Rounds of a test: few by default, `KEEPWARM_SOAK` times as many when a figure is wanted.
+pub fn rounds(few: u64) -> u64 {
+    let times = std::env::var("KEEPWARM_SOAK").ok().and_then(|times| times.parse().ok());
+    few * times.unwrap_or(1)
 }
 
 pub fn load_average() -> String {

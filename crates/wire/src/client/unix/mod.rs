@@ -258,6 +258,7 @@ impl Transport for Unix {
         let passed = milliseconds(SystemClock.now().since(before));
         let used = u64::from(found.lease_ms) * LEASE_USED_PERCENT / 100;
         found.lease_ms = u32::try_from(used).unwrap_or(u32::MAX).saturating_sub(passed);
+        found.lease = found.lease.map(|lease| of_incarnation(lease, found.incarnation));
         Ok(found)
     }
 
@@ -306,13 +307,15 @@ impl Transport for Unix {
 
     fn renew(&self, lease: LeaseId, hold: Duration, until: Deadline) -> Result<bool, Unserved> {
         let (incarnation, lease_ms) = (self.incarnation(), milliseconds(hold));
+        let lease = of_incarnation(lease, incarnation);
         let request = RenewRequest { incarnation, lease, lease_ms };
         let RenewReply(held) = self.call(Opcode::Renew, |out| request.write(out), until)?;
         Ok(held)
     }
 
     fn release(&self, lease: LeaseId, until: Deadline) -> Result<(), Unserved> {
-        let request = ReleaseRequest { incarnation: self.incarnation(), lease };
+        let incarnation = self.incarnation();
+        let request = ReleaseRequest { incarnation, lease: of_incarnation(lease, incarnation) };
         let ReleaseReply = self.call(Opcode::Release, |out| request.write(out), until)?;
         Ok(())
     }
@@ -410,6 +413,12 @@ impl From<Cut> for Unserved {
             | Cut::TurnedAway(_) => Unserved::Missed(MissReason::StoreDown),
         }
     }
+}
+
+/// A lease's number as callers see it, and back: nodes count leases from 1, so a number kept across
+/// a node's restart could otherwise name a lease of the new one.
+fn of_incarnation(lease: LeaseId, incarnation: u64) -> LeaseId {
+    LeaseId(lease.0 ^ incarnation)
 }
 
 fn milliseconds(time: Duration) -> u32 {

@@ -1,0 +1,98 @@
+//! A client across `fork`: the child gets its own connections, the parent keeps its own, and an
+//! embedded store stays with the parent. Without the usual harness, whose threads do not fork.
+
+mod support;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use keepwarm_store::types::{GetOutcome, MissReason, PutOutcome};
+use keepwarm_wire::{HealthState, Memory, Space};
+
+use support::{LONG, Node, SECOND, attach, get, keys, put, store};
+
+const LENGTH: usize = 20_000;
+
+fn main() {
+    // The harness's flags, such as `--list`, are of no use here.
+    if std::env::args().any(|arg| arg == "--list") {
+        println!("a_client_across_fork: test");
+        return;
+    }
+    a_client_across_fork();
+    println!("test a_client_across_fork ... ok");
+}
+
+fn a_client_across_fork() {
+    let node = Node::start(64);
+    let memory = node.connect();
+    let space = attach(&memory, "m");
+    let local_store = store(16);
+    let local = Memory::embedded(local_store.clone());
+    let local_space = attach(&local, "m");
+    let keys = keys(1, 8);
+    assert_eq!(put(&space, &keys, LENGTH, LONG), [PutOutcome::Stored; 8]);
+    assert_eq!(put(&local_space, &keys, LENGTH, LONG), [PutOutcome::Stored; 8]);
+    let found = space.lookup(&keys, 0, Some(SECOND * 10), LONG).expect("no misuse");
+
+    // Threads that hold the parent's locks at the moment of the fork, now and then.
+    let over = Arc::new(AtomicBool::new(false));
+    let busy: Vec<_> = (0..2)
+        .map(|_| {
+            let (space, over, keys) = (space.clone(), over.clone(), keys.clone());
+            std::thread::spawn(move || {
+                while !over.load(Ordering::Acquire) {
+                    assert_eq!(get(&space, &keys, LENGTH, LONG), [GetOutcome::Ok; 8]);
+                }
+            })
+        })
+        .collect();
+    for round in 0..20 {
+        // SAFETY: the child only runs the code under test, which must cope with what it finds,
+        // and leaves through `_exit`.
+        let pid = unsafe { libc::fork() };
+        assert!(pid >= 0, "fork: {}", std::io::Error::last_os_error());
+        if pid == 0 {
+            let run = || child(&memory, &space, &local, &local_space);
+            let right = catch_unwind(AssertUnwindSafe(run));
+            drop((memory, space, local, local_space));
+            // SAFETY: ends the process without the parent's exit handlers.
+            unsafe { libc::_exit(if right.is_ok() { 0 } else { 1 }) };
+        }
+        assert_eq!(wait_for(pid), 0, "child {round}");
+        assert_eq!(get(&space, &keys, LENGTH, LONG), [GetOutcome::Ok; 8], "the parent goes on");
+    }
+    over.store(true, Ordering::Release);
+    busy.into_iter().for_each(|thread| thread.join().expect("the parent's threads go on"));
+    assert_eq!(get(&local_space, &keys, LENGTH, LONG), [GetOutcome::Ok; 8]);
+    let lease = found.lease.expect("a lease");
+    assert_eq!(space.renew(lease, SECOND, LONG), Ok(true), "the parent's lease still holds");
+    node.store.check().expect("the store adds up");
+    local_store.check().expect("the store adds up");
+}
+
+fn child(memory: &Memory, space: &Space, local: &Memory, local_space: &Space) {
+    let keys = keys(1, 8);
+    assert_eq!(get(space, &keys, LENGTH, LONG), [GetOutcome::Ok; 8]);
+    let fresh = support::keys(u64::from(std::process::id()), 2);
+    assert_eq!(put(space, &fresh, LENGTH, LONG), [PutOutcome::Stored; 2]);
+    assert_eq!(memory.health().state, HealthState::Up);
+    assert_eq!(memory.stats().connections, 1, "its own connection, its own counts");
+    let down = GetOutcome::Miss(MissReason::StoreDown);
+    assert_eq!(get(local_space, &keys, LENGTH, SECOND), [down; 8]);
+    assert_eq!(local.health().state, HealthState::Down);
+}
+
+/// The exit code; fails when the child hangs.
+fn wait_for(pid: libc::pid_t) -> i32 {
+    let mut status = 0;
+    support::eventually("the child ends", LONG, || {
+        // SAFETY: `status` outlives the call.
+        match unsafe { libc::waitpid(pid, &mut status, libc::WNOHANG) } {
+            0 => false,
+            ended => ended == pid,
+        }
+    });
+    if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { 100 + libc::WTERMSIG(status) }
+}
