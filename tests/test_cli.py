@@ -141,6 +141,8 @@ def test_version() -> None:
         ),
         (("serve", "--capacity", "99TiB", "--admin", "off"), "capacity is 1088.*: give from 4096"),
         (("serve", "--admin", "0.0.0.0:1"), "which others can reach: give a loopback address"),
+        (("serve", "--state-dir", "/dev/null/x"), "state_dir: folder /dev/null/x cannot be made"),
+        (("serve", "--address", "/proc/x/y"), "address: folder /proc/x cannot be made"),
         (("serve", "--policy", "best"), "policy is 'best': give one of lru"),
         (("serve", "--config", "/absent"), "file /absent cannot be read"),
         (("stat", "--address", "tcp://x"), "kind tcp: this version knows unix:/path alone"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 import warnings
@@ -129,3 +130,23 @@ def test_forks_amid_calls(node: LocalNode) -> None:
 def _one_get(memory: Memory, keys: bytes) -> None:
     space = memory.attach(make())
     assert space.get_into(keys, bytearray(4 * BLOCK_BYTES)) == [OK] * 4
+
+
+def test_a_child_has_asyncio_threads_of_its_own(node: LocalNode) -> None:
+    names = make()
+    keys = keys_of(names, 1)
+    with node.connect() as memory:
+        space = memory.attach(names)
+
+        async def get() -> list[Outcome]:
+            return await space.aio.get_into(keys, bytearray(1))
+
+        space.put_from(keys, b"x")
+        assert asyncio.run(get()) == [OK]
+
+        def child() -> None:
+            assert asyncio.run(get()) == [OK]
+            memory.close()
+
+        in_child(child)
+        assert asyncio.run(get()) == [OK]

@@ -398,7 +398,7 @@ def _change_weights(e: Engine) -> None:
 
 
 def a_request_across_new_weights(e: Engine) -> None:
-    """Its first tokens come from the old weights; vLLM offers all its blocks again after a reset."""
+    """Its first tokens come from the old weights; all its blocks come again after a reset."""
     for shed in (False, True):
         tokens = prompt(15 + shed, 8224)
         e.tier.policy.shed_spanning = shed

@@ -7,7 +7,7 @@ tensor after tensor. A key group uses only the tensors that hold its layers.
 from __future__ import annotations
 
 import contextlib
-import os
+import pathlib
 import time
 from typing import Any
 
@@ -80,7 +80,7 @@ class HostTieringSpec(TieringOffloadingSpec):
         manager = super().get_manager()
         if self._scheduler_mmap is not None:
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(self._scheduler_mmap.mmap_path)
+                pathlib.Path(self._scheduler_mmap.mmap_path).unlink()
         return manager
 
     def get_worker(self, kv_caches: Any) -> OffloadingWorker:

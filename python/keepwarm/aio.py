@@ -28,10 +28,9 @@ T = TypeVar("T")
 
 
 class Threads:
-    """A memory's threads for asyncio; a forked child makes its own."""
+    """A memory's threads for asyncio, in one process: a forked child makes its own."""
 
     def __init__(self, count: int) -> None:
-        self.pid = os.getpid()
         self._executor = ThreadPoolExecutor(count, thread_name_prefix="keepwarm-aio")
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
@@ -43,16 +42,14 @@ class Threads:
 
     def close(self) -> None:
         """Ends the threads, once the calls under way have ended."""
-        if self.pid == os.getpid():
-            self._executor.shutdown(cancel_futures=True)
+        self._executor.shutdown(cancel_futures=True)
 
 
 def _threads(memory: Memory) -> Threads:
-    with memory._lock:
-        threads = memory._threads
-        if threads is None or threads.pid != os.getpid():
-            threads = memory._threads = Threads(memory._threads_max)
-        return threads
+    pid = os.getpid()
+    threads = memory._threads.get(pid)
+    # Two threads may both find none: one of their answers stays, the other never starts a thread.
+    return threads or memory._threads.setdefault(pid, Threads(memory._threads_max))
 
 
 async def _run(

@@ -11,7 +11,7 @@ buffers that it was given.
 from __future__ import annotations
 
 import operator
-import threading
+import os
 import weakref
 from collections.abc import Mapping, Sequence
 from os import PathLike
@@ -109,9 +109,10 @@ class Memory:
     def __init__(self, core: _core.Memory, threads: int) -> None:
         self._core = core
         self._threads_max = threads
-        self._threads: Threads | None = None
-        self._spaces: weakref.WeakSet[Space] = weakref.WeakSet()
-        self._lock = threading.Lock()
+        # No locks here: a fork may catch them held by a thread that the child does not have. A step
+        # of a dict is atomic.
+        self._threads: dict[int, Threads] = {}  # by process
+        self._spaces: weakref.WeakValueDictionary[int, Space] = weakref.WeakValueDictionary()
 
     def attach(self, namespace: Namespace, epoch: int = 0, deadline_s: float = DEADLINE_S) -> Space:
         """Opens a namespace. A node that is there and refuses it raises `AttachError`.
@@ -127,7 +128,7 @@ class Memory:
             raise ClosedError("the memory is closed: open it, or connect, again")
         core = self._core.attach(namespace._core, whole("epoch", epoch, 32), deadline_s)
         space = Space(self, core, namespace)
-        self._spaces.add(space)
+        self._spaces[id(space)] = space
         return space
 
     def stat(self, deadline_s: float = DEADLINE_S) -> dict[str, Any]:
@@ -155,12 +156,13 @@ class Memory:
         Later calls raise `ClosedError`. Twice is harmless.
         """
         self._core.close()
-        with self._lock:
-            threads, self._threads = self._threads, None
+        threads = self._threads.pop(os.getpid(), None)
         if threads is not None:
             threads.close()
-        for space in list(self._spaces):
-            space._core.close()
+        for reference in self._spaces.valuerefs():
+            space = reference()
+            if space is not None:
+                space._core.close()
 
     def __enter__(self) -> Self:
         return self

@@ -112,18 +112,17 @@ def check_private(folder: Path) -> None:
         raise ConfigError(f"{folder} is open to others: run chmod 700 {folder}", "address")
 
 
-def make_folder_of(path: str) -> None:
-    """Makes the folder that a socket is to live in, for its owner alone."""
-    folder = Path(path).parent
-    if str(folder).startswith(f"/tmp/keepwarm-{os.geteuid()}"):
+def make_folder(folder: Path, setting: str) -> None:
+    """Makes a folder of a node, for its owner alone."""
+    if str(folder) == f"/tmp/keepwarm-{os.geteuid()}":
         check_private(folder)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(
-            f"folder {folder} for the socket cannot be made: {error.strerror}; give another "
-            "--address",
-            "address",
+            f"{setting}: folder {folder} cannot be made: {error.strerror}; give another "
+            f"--{setting.replace('_', '-')}",
+            setting,
         ) from None
 
 

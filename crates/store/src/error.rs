@@ -34,7 +34,7 @@ pub enum StoreError {
         source: Option<io::Error>,
     },
     /// The session did not attach this namespace.
-    #[error("namespace {0} is not attached to this session: attach it first")]
+    #[error("namespace {0} is not attached to the session: attach it first")]
     NotAttached(u16),
     /// No such tenant.
     #[error("tenant {0} is unknown here: add it to the node's configuration")]

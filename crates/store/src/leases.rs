@@ -70,7 +70,7 @@ impl Leases {
     }
 
     /// Makes it hold for `hold` from now, at most `LEASE_MAX`, and `LEASE_TOTAL_MAX` from its
-    /// grant. Never shortens. False when it has ended, is not this session's, or holds as long as
+    /// grant. Never shortens. False when it has ended, is not the session's, or holds as long as
     /// it ever may.
     pub fn renew(&mut self, session: u64, id: LeaseId, hold: Duration, now: Instant) -> bool {
         let Some(lease) = self.by_id.get_mut(&id.0) else { return false };
@@ -88,7 +88,7 @@ impl Leases {
         true
     }
 
-    /// Takes out a lease of this session; the caller unpins its slots.
+    /// Takes out a lease of the session; the caller unpins its slots.
     pub fn release(&mut self, session: u64, id: LeaseId) -> Option<Lease> {
         if self.by_id.get(&id.0)?.session != session {
             return None;
@@ -96,7 +96,7 @@ impl Leases {
         self.take(id.0)
     }
 
-    /// Takes out one lease of this session, if it has any.
+    /// Takes out one lease of the session, if it has any.
     pub fn release_any(&mut self, session: u64) -> Option<Lease> {
         let (_, id) = *self.by_session.range((session, 0)..=(session, u64::MAX)).next()?;
         self.take(id)

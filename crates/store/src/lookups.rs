@@ -94,14 +94,14 @@ impl Session {
     }
 
     /// Makes a lease hold for `hold` from now (at most 10 s, and 60 s from its grant in all).
-    /// False when it has ended, cannot hold longer, or is not this session's.
+    /// False when it has ended, cannot hold longer, or is not the session's.
     pub fn renew(&self, lease: LeaseId, hold: Duration) -> bool {
         let mut inner = self.store.lock();
         let now = self.store.clock.now();
         inner.leases.renew(self.id, lease, hold, now)
     }
 
-    /// Ends a lease. Harmless when it has ended or is not this session's.
+    /// Ends a lease. Harmless when it has ended or is not the session's.
     pub fn release(&self, lease: LeaseId) {
         let mut inner = self.store.lock();
         if let Some(lease) = inner.leases.release(self.id, lease) {

@@ -13,7 +13,7 @@ use crate::types::{Epoch, MissReason, NamespaceId, ShedReason};
 pub struct Session {
     pub(crate) store: Arc<Store>,
     pub(crate) id: u64,
-    /// A bit for each namespace number that this session attached.
+    /// A bit for each namespace number that the session attached.
     attached: Box<[AtomicU64]>,
 }
 
@@ -57,7 +57,7 @@ impl Session {
         &self.store
     }
 
-    /// Whether this session attached the namespace.
+    /// Whether the session attached the namespace.
     pub(crate) fn has(&self, ns: NamespaceId) -> bool {
         let word = self.attached.get(usize::from(ns.0) / 64);
         word.is_some_and(|word| word.load(Ordering::Acquire) & (1 << (ns.0 % 64)) != 0)

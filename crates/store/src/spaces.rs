@@ -16,7 +16,7 @@ use crate::types::{BlockKey, Epoch, Instant, NamespaceId};
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 impl Session {
-    /// Makes a namespace usable for this session. A larger epoch is adopted durably first; with a
+    /// Makes a namespace usable for the session. A larger epoch is adopted durably first; with a
     /// smaller one the answer's epoch tells the node's.
     ///
     /// # Errors

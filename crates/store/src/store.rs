@@ -2,7 +2,7 @@
 //!
 //! A request, end to end:
 //! ```text
-//!  attach   spaces.rs   encoding + key check ─► a namespace number that this session may use
+//!  attach   spaces.rs   encoding + key check ─► a namespace number that the session may use
 //!  lookup   lookups.rs  keys ─► index ─► hits, a lease that pins them, a reason for the first miss
 //!  read     reads.rs    key + part ─► a pin; bytes leave the arena without the lock; pin drops
 //!  touch    lookups.rs  the prefix that was used, tail first ─► the tenant's policy

@@ -134,5 +134,6 @@ def _kill(at: float) -> list[str]:
     return [
         f'<line x1="{at:.1f}" x2="{at:.1f}" y1="{TOP - 4}" y2="{HEIGHT - BOTTOM}" '
         f'stroke="{KILL}" stroke-width="2" stroke-dasharray="5 3"/>',
-        f'<text x="{at + 5:.1f}" y="{TOP + 6}" fill="{KILL}">kill -9 of the node</text>',
+        f'<text x="{at + 5:.1f}" y="{TOP + 6}" fill="{KILL}" '
+        'stroke="white" stroke-width="4" paint-order="stroke">kill -9 of the node</text>',
     ]

@@ -15,11 +15,12 @@ import threading
 import time
 from collections.abc import Callable
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import keepwarm
 from keepwarm import _core
-from keepwarm.config import Loaded, make_folder_of, tenant_rows
+from keepwarm.config import Loaded, make_folder, tenant_rows
 from keepwarm.errors import ClosedError
 from keepwarm.outcomes import nest
 from keepwarm.server.admin import AdminServer
@@ -99,9 +100,9 @@ class Node:
         config = self.config
         if config.admin is not None:
             self.admin = AdminServer(self, config.admin)
-        make_folder_of(config.address)
+        make_folder(Path(config.address).parent, "address")
         if config.state_dir is not None:
-            config.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(config.state_dir, "state_dir")
         self._store = _core.Store(
             config.capacity,
             policy=config.policy,

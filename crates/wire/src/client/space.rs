@@ -109,7 +109,7 @@ impl Space {
     }
 
     /// Which of a prompt's blocks are here. A failure is a prefix of 0 with its reason. The
-    /// answer's `lease_ms` is what can be relied on from now: the node's used to 80 %, less the way.
+    /// answer's `lease_ms` is what can be relied on from now: the node's used to 80%, less the way.
     ///
     /// # Errors
     /// More than 65,536 keys; a closed memory.
