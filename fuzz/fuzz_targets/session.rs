@@ -27,7 +27,7 @@ fn node() -> &'static (Arc<Store>, Node) {
 fuzz_target!(|data: &[u8]| {
     let (store, node) = node();
     let bytes = stream(data);
-    let mut script = Script { rest: &bytes, heard_bytes: 0 };
+    let mut script = Script::new(&bytes);
     serve(node, &mut script, &|_| {});
     store.check().expect("the store adds up");
     let stats = store.stats();

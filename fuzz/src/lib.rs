@@ -7,6 +7,7 @@
 
 pub mod seeds;
 
+use std::cell::Cell;
 use std::io::{self, IoSlice, IoSliceMut};
 
 use keepwarm_store::identity::{NamespaceSpec, Value};
@@ -60,6 +61,14 @@ pub fn stream(input: &[u8]) -> Vec<u8> {
 pub struct Script<'a> {
     pub rest: &'a [u8],
     pub heard_bytes: u64,
+    /// Looks until it has left: a follower of events must not be followed for ever.
+    pub looks_left: Cell<u32>,
+}
+
+impl<'a> Script<'a> {
+    pub fn new(rest: &'a [u8]) -> Script<'a> {
+        Script { rest, heard_bytes: 0, looks_left: Cell::new(3) }
+    }
 }
 
 impl Channel for Script<'_> {
@@ -81,7 +90,7 @@ impl Channel for Script<'_> {
     }
 
     fn peer_is_there(&self) -> bool {
-        !self.rest.is_empty()
+        self.looks_left.replace(self.looks_left.get().saturating_sub(1)) > 0
     }
 }
 
