@@ -20,7 +20,7 @@ const PREFETCH_BYTES: usize = 1024;
 /// The CPU has AVX2; `src` is readable for `stripes * 64` bytes.
 pub(super) unsafe fn hash(lanes: &mut Lanes, src: *const u8, stripes: usize) {
     // SAFETY: as promised by the caller (`Kernel::available` asks the CPU); nothing is written.
-    // `tests::every_kernel_matches_the_reference` runs it over exact-length buffers.
+    // `tests::nothing_beyond_the_end_is_touched` ends at a guard page.
     unsafe { run::<DISCARD>(lanes, std::ptr::null_mut(), src, stripes) }
 }
 

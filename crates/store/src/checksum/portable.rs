@@ -6,7 +6,7 @@ use super::lanes::{Lanes, SECRET_STEP, STRIPE_BYTES};
 /// `src` is readable for `stripes * 64` bytes.
 pub(super) unsafe fn hash(lanes: &mut Lanes, src: *const u8, stripes: usize) {
     // SAFETY: as promised by the caller; with a null destination nothing is written.
-    // `tests::every_kernel_matches_the_reference` runs it over exact-length buffers.
+    // `tests::nothing_beyond_the_end_is_touched` ends at a guard page.
     unsafe { run::<false>(lanes, std::ptr::null_mut(), src, stripes) }
 }
 

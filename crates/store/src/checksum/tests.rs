@@ -81,11 +81,10 @@ fn every_kernel_matches_the_reference() {
     lengths.extend((0..40).map(|_| random.below(1 << 20) as usize));
     for kernel in Kernel::available() {
         for &len in &lengths {
-            // An exact-length buffer of its own, so that a sanitiser sees a read past the end.
-            let input = source[..len].to_vec();
+            let input = &source[..len];
             let mut hasher = Hasher::with_kernel(kernel);
-            hasher.update(&input);
-            let expected = xxhash_rust::xxh3::xxh3_64(&input);
+            hasher.update(input);
+            let expected = xxhash_rust::xxh3::xxh3_64(input);
             assert_eq!(hasher.digest(), expected, "length {len} on {}", kernel.name());
             assert_eq!(hasher.total_bytes(), len as u64);
         }
@@ -152,6 +151,42 @@ fn copies_land_at_every_alignment() {
                 assert!(outside.into_iter().all(|&byte| byte == 0xA5), "{len} at {shift}, {name}");
             }
         }
+    }
+}
+
+/// `bytes` readable and writable bytes that end where a page begins that may not be touched.
+fn before_a_guard_page(bytes: usize) -> *mut u8 {
+    use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
+    let room = bytes.next_multiple_of(4096);
+    let (null, both) = (std::ptr::null_mut(), ProtFlags::READ | ProtFlags::WRITE);
+    // SAFETY: a new private mapping, kept until the process ends; its last page is then closed.
+    unsafe {
+        let base = mmap_anonymous(null, room + 4096, both, MapFlags::PRIVATE).expect("mmap");
+        mprotect(base.add(room), 4096, MprotectFlags::empty()).expect("mprotect");
+        base.cast::<u8>().add(room - bytes)
+    }
+}
+
+#[test]
+fn nothing_beyond_the_end_is_touched() {
+    const ROOM: usize = 32 << 10;
+    let mut random = Random::from_env("nothing_beyond_the_end_is_touched", 5);
+    let (source, landing) = (before_a_guard_page(ROOM), before_a_guard_page(ROOM));
+    let bytes = random.bytes(ROOM);
+    // SAFETY: ROOM bytes each.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), source, ROOM) };
+    let lengths = (0..1200).chain([8191, 8192, 8300, 9000, 16_385, 20_000, ROOM]);
+    for (len, kernel) in
+        lengths.flat_map(|len| Kernel::available().into_iter().map(move |k| (len, k)))
+    {
+        let mut hasher = Hasher::with_kernel(kernel);
+        // SAFETY: `len <= ROOM`, counted from the end; a step too far is a crash of this test.
+        let landed = unsafe {
+            hasher.update_copy(landing.add(ROOM - len), source.add(ROOM - len), len);
+            std::slice::from_raw_parts(landing.add(ROOM - len), len)
+        };
+        assert!(landed == &bytes[ROOM - len..], "{len} bytes on {}", kernel.name());
+        assert_eq!(hasher.digest(), xxhash_rust::xxh3::xxh3_64(landed), "{len}, {}", kernel.name());
     }
 }
 

@@ -78,6 +78,7 @@ fn stationary_mixes_waste_less_than_twelve_percent() {
             let figures = sim.write(3 * u64::from(GRANULES), mix);
             print(name, order, &figures);
             assert!(figures.waste_max < 0.12, "{name}, {order:?}: {figures:?}");
+            assert!(figures.moved_share() < 0.25, "{name}, {order:?}: {figures:?}");
         }
     }
 }
