@@ -233,3 +233,59 @@ impl Inner {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::config::StoreConfig;
+    use crate::identity::{ChainKey, FIELDS, Kind, NamespaceSpec, TenantSecret, Value};
+    use crate::outcome::{BlockPut, Reserve};
+    use crate::store::Store;
+    use crate::types::Epoch;
+
+    fn spec() -> NamespaceSpec {
+        let fields = FIELDS.iter().map(|field| {
+            let value = match field.kind {
+                Kind::Count(_) | Kind::Geometry => Value::Int(1),
+                _ => Value::Str("default".into()),
+            };
+            (field.name.to_string(), value)
+        });
+        NamespaceSpec::new(fields).expect("a namespace")
+    }
+
+    /// The last version before the count starts again: nothing of an old version comes back, and
+    /// a block that is still pinned stays pinned.
+    #[test]
+    fn versions_start_again_without_bringing_blocks_back() {
+        let store = Store::open(StoreConfig::new(1 << 20), Arc::new(ManualClock::new())).unwrap();
+        let session = store.session();
+        let spec = spec();
+        let check = ChainKey::new(&spec, &TenantSecret::public_default()).key_check();
+        let ns = session.attach(spec.encoding(), check, Epoch(0)).unwrap().id;
+        store.lock().namespaces.at_mut(ns.0).version = u32::MAX - 1;
+        let put = |number| {
+            let key = BlockKey([number; 16]);
+            let put = BlockPut { key, part: 0, len: 5, engine_hash: None };
+            let Reserve::Granted(mut grant) = session.reserve(ns, Epoch(0), put) else {
+                panic!("room")
+            };
+            let checksum = grant.write_from(b"bytes");
+            grant.commit(checksum);
+            key
+        };
+        let keys = [put(1), put(2)];
+        let pin = session.read(ns, Epoch(0), keys[0], 0).unwrap();
+        assert_eq!(session.drop_namespace(ns), 2);
+        assert_eq!(store.lock().namespaces.at(ns.0).version, 0, "started again");
+        assert_eq!(session.lookup(ns, Epoch(0), &keys, 0, None).prefix, 0);
+        store.check().unwrap();
+        put(3);
+        drop(pin);
+        store.check().unwrap();
+        assert_eq!(store.stats().blocks, 1);
+    }
+}
