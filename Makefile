@@ -47,8 +47,8 @@ test-python: setup
 	@echo "== Python tests"
 	$(BIN)/python -m pytest -q
 
-soak: setup ## the full sizes: a million model operations a policy, ten minutes a fuzzer, 200 times the capacity
-	$(BIN)/python -m keepwarm_dev.soak
+soak: setup ## the full sizes, an hour or two; appends to soak/RESULTS.md
+	soak/run.sh
 
 bench: setup ## the figures of ARCHITECTURE and bench/README, as ratios measured in one run
 	$(BIN)/python bench/run.py

@@ -196,7 +196,7 @@ def test_a_missing_file_is_named() -> None:
         load({}, {}, "/absent")
 
 
-def test_unknown_variables_are_refused_but_not_those_of_kubernetes() -> None:
+def test_slips_in_variables_are_refused_but_not_what_others_set() -> None:
     with pytest.raises(ConfigError, match="KEEPWARM_CAPACTY is unknown: did you mean KEEPWARM_CAP"):
         load({}, {"KEEPWARM_CAPACTY": "1GiB"})
     harmless: dict[str, Any] = {
@@ -204,6 +204,8 @@ def test_unknown_variables_are_refused_but_not_those_of_kubernetes() -> None:
         "KEEPWARM_PORT_80_TCP_ADDR": "10.0.0.1",
         "KEEPWARM_SERVICE_HOST": "10.0.0.1",
         "KEEPWARM_TEST_SEED": "1",
+        "KEEPWARM_TRACES": "/data",
+        "KEEPWARM_CONFIG": "",
         "KEEPWARM_POLICY": "",
         "PATH": "/bin",
     }

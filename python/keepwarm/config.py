@@ -23,9 +23,6 @@ from keepwarm import _core
 from keepwarm.errors import ConfigError
 
 ENV_PREFIX = "KEEPWARM_"
-# Variables of ours that are no settings of `serve`, and those that Kubernetes sets for a service
-# that is named keepwarm.
-ENV_OTHERS = re.compile(r"KEEPWARM_(CONFIG|LOG|TEST_\w+|PORT(_\d+_\w+)?|SERVICE_\w+)")
 OFF = "off"
 
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]i?B|B)?\s*", re.IGNORECASE)
@@ -361,9 +358,10 @@ def _from_env(env: Mapping[str, str]) -> list[tuple[str, object, str]]:
         if name in PARSERS and name != "tenants":
             if env[variable]:
                 found.append((name, env[variable], variable))
-        elif not ENV_OTHERS.fullmatch(variable):
-            known = [f"{ENV_PREFIX}{each.upper()}" for each in PARSERS if each != "tenants"]
-            raise unknown(variable, variable, known)
+        elif near := difflib.get_close_matches(name, [*PARSERS], 1, 0.8):
+            # Others may use the prefix too (Kubernetes does): only what looks like a slip is one.
+            hint = f"did you mean {ENV_PREFIX}{near[0].upper()}"
+            raise ConfigError(f"setting {variable} is unknown: {hint}", name)
     return found
 
 

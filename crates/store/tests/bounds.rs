@@ -1,5 +1,5 @@
 //! Nothing grows with what passes through: tables, ghosts, leases, incomplete blocks, namespaces,
-//! events. `KEEPWARM_BOUNDS_TURNS` sets how many times its capacity the store takes in.
+//! events. `KEEPWARM_TEST_SCALE` (1) times 20 is how many times its capacity the store takes in.
 
 mod common;
 
@@ -15,8 +15,8 @@ const GRANULES: u64 = 1024;
 
 #[test]
 fn many_times_its_capacity_leaves_it_as_large_as_it_was() {
-    let seed = common::seed("KEEPWARM_BOUNDS_SEED");
-    let turns = common::number("KEEPWARM_BOUNDS_TURNS", 20);
+    let seed = common::seed("bounds");
+    let turns = common::scaled(20);
     let mut config = StoreConfig::new(GRANULES * 4096);
     config.max_blocks = Some(256);
     config.limits = Limits {
@@ -144,7 +144,7 @@ fn a_slow_subscriber_starts_over_instead_of_growing() {
 /// block has to leave stays under 12 % of the arena, because blocks move instead.
 #[test]
 fn a_mix_of_sizes_wastes_little() {
-    let seed = common::seed("KEEPWARM_WASTE_SEED");
+    let seed = common::seed("waste");
     let capacity = 32 << 20;
     let (store, _clock) = open(StoreConfig::new(capacity));
     let session = store.session();

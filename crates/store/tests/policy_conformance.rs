@@ -124,7 +124,7 @@ fn an_empty_policy_evicts_nothing() {
 
 #[test]
 fn any_sequence_keeps_exactly_the_members() {
-    let seed = common::seed("KEEPWARM_POLICY_SEED");
+    let seed = common::seed("policies");
     for_each_kind(|kind| {
         let mut random = Random::new(seed);
         let mut subject = Subject::new(kind);

@@ -1,7 +1,7 @@
 //! Readers, writers, droppers and bumpers on one small store at once; every read is verified: the
 //! bytes are whole, of the key that was asked for, and of the epoch that was asked for.
 //!
-//! `KEEPWARM_STRESS_OPS` sets the blocks of each writer, `KEEPWARM_STRESS_SEED` the seed.
+//! Each writer writes 600 blocks times `KEEPWARM_TEST_SCALE` (1).
 
 mod common;
 
@@ -153,13 +153,13 @@ fn disturb(shared: &Shared, session: &Session, random: &mut Random) {
 }
 
 fn stress(policy: PolicyKind) {
-    let seed = common::seed("KEEPWARM_STRESS_SEED");
+    let seed = common::seed("stress");
     let mut config = StoreConfig::new(640 * 4096);
     config.policy = policy;
     config.max_blocks = Some(56);
     config.limits = Limits { filling_max: 32, ..Limits::default() };
     let store = Store::open(config, Arc::new(SystemClock)).expect("a store");
-    let ops = common::number("KEEPWARM_STRESS_OPS", 600);
+    let ops = common::scaled(600);
     let (epoch, reads, writers) = (AtomicU32::new(0), AtomicU64::new(0), AtomicU32::new(3));
     let shared = Shared { store: store.clone(), epoch, reads, writers, ops };
     let jobs: [fn(&Shared, &Session, &mut Random); 7] =

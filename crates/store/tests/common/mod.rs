@@ -115,16 +115,18 @@ impl Random {
     }
 }
 
-/// A seed from the environment, or a fresh one; printed, so that a failure can be repeated.
-pub fn seed(variable: &str) -> u64 {
-    use std::hash::{BuildHasher, RandomState};
-    let given = std::env::var(variable).ok().and_then(|text| text.parse().ok());
-    let seed = given.unwrap_or_else(|| RandomState::new().hash_one(variable));
-    println!("{variable}={seed}");
+/// The seed of a random test: `KEEPWARM_TEST_SEED`, else always the same one.
+pub fn seed(test: &str) -> u64 {
+    let seed = from_environment("KEEPWARM_TEST_SEED").unwrap_or(20_261_201);
+    println!("{test}: KEEPWARM_TEST_SEED={seed}");
     seed
 }
 
-/// A number from the environment.
-pub fn number(variable: &str, default: u64) -> u64 {
-    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+/// How much of something a test does: `few`, times `KEEPWARM_TEST_SCALE` (1).
+pub fn scaled(few: u64) -> u64 {
+    few * from_environment("KEEPWARM_TEST_SCALE").unwrap_or(1)
+}
+
+fn from_environment(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok()?.parse().ok()
 }

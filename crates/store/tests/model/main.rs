@@ -16,7 +16,7 @@
 //! epoch, dropped, expired or reported bad; what is held stays readable; `present` and `pending`
 //! exactly when the dictionary says so.
 //!
-//! `KEEPWARM_MODEL_OPS` sets the operations for each policy, `KEEPWARM_MODEL_SEED` the seed.
+//! `KEEPWARM_TEST_SCALE` (1) times 100,000 operations for each policy; seed `KEEPWARM_TEST_SEED`.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -27,8 +27,8 @@ mod world;
 use keepwarm_store::PolicyKind;
 
 fn run(policy: PolicyKind) {
-    let seed = common::seed("KEEPWARM_MODEL_SEED");
-    let ops = common::number("KEEPWARM_MODEL_OPS", 100_000);
+    let seed = common::seed("model");
+    let ops = common::scaled(100_000);
     let mut world = world::World::new(policy, seed);
     for op in 0..ops {
         world.step();

@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# The full sizes: tests at ten times their short size (a million model operations a policy, 200 times
+# the capacity), ten minutes a fuzzer. Appends what it saw to soak/RESULTS.md, with the commit.
+#
+#   SCALE=10 FUZZ_SECONDS=600 soak/run.sh
+set -euo pipefail
+cd "$(dirname "$0")/.."
+SCALE=${SCALE:-10}
+FUZZ_SECONDS=${FUZZ_SECONDS:-600}
+results=soak/RESULTS.md
+log=out/soak
+mkdir -p "$log"
+commit=$(git rev-parse --short=12 HEAD)
+[ -z "$(git status --porcelain)" ] || commit="$commit, with changes that are not committed"
+started=$(date -u +%Y-%m-%dT%H:%MZ)
+rows=""
+failed=0
+
+step() {
+    local name=$1 begun=$SECONDS
+    shift
+    printf '== %s\n' "$name"
+    if "$@" >"$log/$name.log" 2>&1; then verdict=ok; else verdict=FAILED failed=1; fi
+    printf '   %s after %s s, log in %s\n' "$verdict" "$((SECONDS - begun))" "$log/$name.log"
+    rows+="| $name | $verdict | $((SECONDS - begun)) | \`$*\` |"$'\n'
+}
+
+export KEEPWARM_TEST_SCALE=$SCALE
+step build cargo test --workspace --profile checked --no-run
+step model cargo test -p keepwarm-store --profile checked --test model -- --nocapture
+step bounds cargo test -p keepwarm-store --profile checked --test bounds -- --nocapture
+step stress cargo test -p keepwarm-store --profile checked --test stress -- --nocapture
+step policies cargo test -p keepwarm-store --profile checked --test policy_conformance --test trace \
+    -- --nocapture
+step wire cargo test -p keepwarm-wire --profile checked -- --nocapture
+step fuzzers env SECONDS_EACH="$FUZZ_SECONDS" fuzz/run.sh
+
+[ -f "$results" ] || printf '# Soak results\n\nAppended by `make soak`; one section a run.\n' >"$results"
+{
+    printf '\n## %s, commit %s\n\n' "$started" "$commit"
+    printf 'Scale %s, fuzzers %s s each, %s cores, load at the end %s.\n\n' \
+        "$SCALE" "$FUZZ_SECONDS" "$(nproc)" "$(cut -d' ' -f1-3 /proc/loadavg)"
+    printf '| step | result | seconds | command |\n| --- | --- | --- | --- |\n%s' "$rows"
+    printf '\n```\n'
+    grep -hE '^(soak|model|bounds|stress)[:,]|ok      Done' "$log"/*.log || true
+    printf '```\n'
+} >>"$results"
+printf 'written to %s\n' "$results"
+exit "$failed"
