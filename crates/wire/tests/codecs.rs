@@ -1,5 +1,5 @@
-//! Every body survives its way, and no bytes upset a decoder. `KEEPWARM_SEED` is proptest's own
-//! `PROPTEST_RNG_SEED` here; a failure prints its input.
+//! Every body survives its way, and no bytes upset a decoder. A failure prints its input;
+//! `PROPTEST_RNG_SEED` repeats a run.
 
 use keepwarm_store::types::{
     BlockKey, Epoch, Generation, GetOutcome, LeaseId, NamespaceId, PutOutcome,

@@ -11,7 +11,7 @@ pub mod proxy;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use keepwarm_store::identity::{ChainKey, NamespaceSpec, TenantSecret, Value};
 use keepwarm_store::types::{BlockKey, Epoch, GetOutcome, PutOutcome};
@@ -93,15 +93,14 @@ fn mix(mut x: u64) -> u64 {
     (x ^ (x >> 31)).wrapping_add(0x9e37_79b9_7f4a_7c15)
 }
 
-/// A small random source that prints its seed; `KEEPWARM_SEED` repeats a run.
+/// A small random source that prints its seed; `KEEPWARM_TEST_SEED` repeats a run.
 pub struct Chance(u64);
 
 impl Chance {
     pub fn new(test: &str) -> Chance {
-        let given = std::env::var("KEEPWARM_SEED").ok().and_then(|seed| seed.parse().ok());
-        let by_time = || UNIX_EPOCH.elapsed().map_or(1, |time| time.as_nanos() as u64);
-        let seed = given.unwrap_or_else(|| mix(by_time()));
-        println!("{test}: KEEPWARM_SEED={seed}");
+        let given = std::env::var("KEEPWARM_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
+        let seed = given.unwrap_or(20_261_201);
+        println!("{test}: KEEPWARM_TEST_SEED={seed}");
         Chance(seed)
     }
 
@@ -246,9 +245,9 @@ fn pause(moment: Duration) {
     drop(sender);
 }
 
-/// Rounds of a test: few by default, `KEEPWARM_SOAK` times as many when a figure is wanted.
+/// Rounds of a test: few by default, `KEEPWARM_TEST_SCALE` times as many when a figure is wanted.
 pub fn rounds(few: u64) -> u64 {
-    let times = std::env::var("KEEPWARM_SOAK").ok().and_then(|times| times.parse().ok());
+    let times = std::env::var("KEEPWARM_TEST_SCALE").ok().and_then(|times| times.parse().ok());
     few * times.unwrap_or(1)
 }
 
