@@ -38,6 +38,18 @@ fn what_is_put_is_got() {
     });
 }
 
+/// More blocks than a store has places for incomplete ones: none may be shed for that.
+#[test]
+fn a_batch_of_any_length_is_stored() {
+    over_both(640, |memory, store| {
+        let space = attach(memory, "m");
+        let keys = keys(5, 9_000);
+        assert!(put(&space, &keys, 1_000, LONG).iter().all(|o| *o == PutOutcome::Stored));
+        assert!(get(&space, &keys, 1_000, LONG).iter().all(|o| *o == GetOutcome::Ok));
+        assert_eq!(store.stats().blocks, 9_000);
+    });
+}
+
 #[test]
 fn every_length_arrives() {
     over_both(64, |memory, _| {

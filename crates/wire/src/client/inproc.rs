@@ -14,7 +14,7 @@ use keepwarm_store::{
 
 use super::events::Position;
 use super::stats::{Counts, add};
-use super::transport::{LookupAsk, SpaceCore, Transport, Unserved};
+use super::transport::{LookupAsk, SpaceCore, Transport, Unserved, keys_here};
 use super::{
     ClientError, EpochOutcome, EventStream, GetItem, Health, HealthState, NodeStat, PutItem,
 };
@@ -149,12 +149,7 @@ impl Transport for InProc {
             let from = unsafe { raw::source(item.ptr, item.len) };
             *outcome = Some(put_one(session, namespace, epoch, item, from));
         }
-        let here =
-            |outcome: &Option<_>| matches!(outcome, Some(PutOutcome::Stored | PutOutcome::Present));
-        let keys = items.iter().zip(outcomes).filter(|(_, outcome)| here(outcome));
-        let mut keys: Vec<BlockKey> = keys.map(|(item, _)| item.key).collect();
-        keys.dedup();
-        session.touch(namespace, epoch, &keys);
+        session.touch(namespace, epoch, &keys_here(items, outcomes));
         Ok(())
     }
 

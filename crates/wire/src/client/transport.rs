@@ -86,6 +86,16 @@ pub(crate) struct LookupAsk<'a> {
     pub(crate) lease: Option<Duration>,
 }
 
+/// The blocks of a put that are there after it, in prompt order: what is touched.
+pub(crate) fn keys_here(items: &[PutItem], outcomes: &[Option<PutOutcome>]) -> Vec<BlockKey> {
+    let is_here =
+        |outcome: &Option<_>| matches!(outcome, Some(PutOutcome::Stored | PutOutcome::Present));
+    let here = items.iter().zip(outcomes).filter(|(_, outcome)| is_here(outcome));
+    let mut keys: Vec<BlockKey> = here.map(|(item, _)| item.key).collect();
+    keys.dedup();
+    keys
+}
+
 /// A way to a store. Every method returns by its deadline, and after that nothing writes what it
 /// was given.
 pub(crate) trait Transport: Send + Sync {

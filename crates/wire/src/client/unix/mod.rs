@@ -26,7 +26,7 @@ use self::breaker::Breaker;
 use self::link::{Cut, Link, Peer};
 use self::pool::{Place, Pool};
 use super::stats::{Counts, add};
-use super::transport::{LookupAsk, SpaceCore, Transport, Unserved};
+use super::transport::{LookupAsk, SpaceCore, Transport, Unserved, keys_here};
 use super::{
     ConnectConfig, ConnectError, EpochOutcome, EventStream, GetItem, Health, HealthState, NodeStat,
     PutItem,
@@ -298,9 +298,21 @@ impl Transport for Unix {
         if items.is_empty() {
             return Ok(());
         }
-        // SAFETY: the caller's promise about `items`.
-        let work = |link: &mut Link| unsafe { link.put(space, items, outcomes, until) };
-        Ok(self.node.with_link(until, work)?)
+        let groups = writes::groups(items);
+        let is_one = groups.len() == 1;
+        let work = |link: &mut Link| {
+            groups.into_iter().try_for_each(|group| {
+                // SAFETY: the caller's promise about `items`.
+                unsafe { link.put(space, &items[group.clone()], &mut outcomes[group], until) }
+            })
+        };
+        self.node.with_link(until, work)?;
+        if !is_one {
+            // The node counted each group as used by itself; the head of all is to leave last. What
+            // is stored stays so without an answer.
+            let _ = self.touch(space, &keys_here(items, outcomes), until);
+        }
+        Ok(())
     }
 
     fn touch(

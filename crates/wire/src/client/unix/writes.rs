@@ -1,6 +1,7 @@
 //! Puts: from the caller's buffers to the socket, hashed on the way.
 
 use std::io::IoSlice;
+use std::ops::Range;
 
 use keepwarm_store::checksum::Hasher;
 use keepwarm_store::types::{Epoch, PutOutcome};
@@ -17,6 +18,26 @@ use crate::raw;
 
 /// Bytes hashed and then sent at once: few enough to still be in the core's cache.
 const CHUNK_BYTES: usize = 256 << 10;
+
+/// What one request asks space for, at most. A node reserves all of it before the first byte comes:
+/// a longer batch would hold more of its arena and of its places for incomplete blocks than it sends
+/// soon.
+const GROUP_ITEMS: usize = 256;
+const GROUP_BYTES: usize = 64 << 20;
+
+/// Cuts a batch into what one request asks for.
+pub(super) fn groups(items: &[PutItem]) -> Vec<Range<usize>> {
+    let (mut groups, mut start, mut bytes) = (Vec::new(), 0, 0);
+    for (place, item) in items.iter().enumerate() {
+        if place - start == GROUP_ITEMS || (place > start && bytes + item.len > GROUP_BYTES) {
+            groups.push(start..place);
+            (start, bytes) = (place, 0);
+        }
+        bytes += item.len;
+    }
+    groups.push(start..items.len());
+    groups
+}
 
 impl Link {
     /// # Safety
