@@ -47,6 +47,9 @@ const LEASE_USED_PERCENT: u64 = 80;
 /// A node that missed a shorter deadline than this may still be well.
 const DEADLINE_TELLING: Duration = Duration::from_millis(10);
 
+/// Kept of a deadline for the answer of a node that waits on our behalf.
+const ANSWER_WAY: Duration = Duration::from_millis(50);
+
 /// The way to one node from one process.
 pub(super) struct Unix {
     node: Arc<Node>,
@@ -374,9 +377,9 @@ impl Transport for Unix {
         epoch: Epoch,
         until: Deadline,
     ) -> Result<EpochOutcome, Unserved> {
-        // A tenth is kept for the answer's way.
-        let wait = until.left().unwrap_or_default() * 9 / 10;
-        let wait_ms = milliseconds(wait);
+        let left = until.left().unwrap_or_default();
+        let way = (left / 10).max(ANSWER_WAY.min(left / 2));
+        let wait_ms = milliseconds(left - way);
         let request = |namespace| EpochRequest { namespace, epoch, wait_ms };
         let reply: EpochReply = self.call_in(space, Opcode::Epoch, request, until)?;
         match reply.quiet {
