@@ -26,6 +26,7 @@ step() {
 }
 
 export KEEPWARM_TEST_SCALE=$SCALE
+export KEEPWARM_TEST_SEED=${KEEPWARM_TEST_SEED:-$(date +%s)}
 step build cargo test --workspace --profile checked --no-run
 step model cargo test -p keepwarm-store --profile checked --test model -- --nocapture
 step bounds cargo test -p keepwarm-store --profile checked --test bounds -- --nocapture
@@ -33,16 +34,18 @@ step stress cargo test -p keepwarm-store --profile checked --test stress -- --no
 step policies cargo test -p keepwarm-store --profile checked --test policy_conformance --test trace \
     -- --nocapture
 step wire cargo test -p keepwarm-wire --profile checked -- --nocapture
+step node make --no-print-directory setup
+step node_bounds .venv/bin/python -m pytest -q -s tests/test_bounds.py
 step fuzzers env SECONDS_EACH="$FUZZ_SECONDS" fuzz/run.sh
 
 [ -f "$results" ] || printf '# Soak results\n\nAppended by `make soak`; one section a run.\n' >"$results"
 {
     printf '\n## %s, commit %s\n\n' "$started" "$commit"
-    printf 'Scale %s, fuzzers %s s each, %s cores, load at the end %s.\n\n' \
-        "$SCALE" "$FUZZ_SECONDS" "$(nproc)" "$(cut -d' ' -f1-3 /proc/loadavg)"
+    printf 'Scale %s, seed %s, fuzzers %s s each, %s cores, load at the end %s.\n\n' \
+        "$SCALE" "$KEEPWARM_TEST_SEED" "$FUZZ_SECONDS" "$(nproc)" "$(cut -d' ' -f1-3 /proc/loadavg)"
     printf '| step | result | seconds | command |\n| --- | --- | --- | --- |\n%s' "$rows"
     printf '\n```\n'
-    grep -hE '^(soak|model|bounds|stress)[:,]|ok      Done' "$log"/*.log || true
+    grep -hE '^(model|bounds|waste|stress|trace|deadline|calls)|ok      Done|^test result' "$log"/*.log || true
     printf '```\n'
 } >>"$results"
 printf 'written to %s\n' "$results"

@@ -1,5 +1,5 @@
-//! Bytes that change in the arena itself are never given out. Alone in its process, because it looks
-//! for the arena among the process's descriptors.
+//! Bytes that change in the arena itself are never given out. Alone in its process, because it
+//! looks for the arena among the process's descriptors.
 
 mod support;
 

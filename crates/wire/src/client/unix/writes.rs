@@ -19,9 +19,9 @@ use crate::raw;
 /// Bytes hashed and then sent at once: few enough to still be in the core's cache.
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// What one request asks space for, at most. A node reserves all of it before the first byte comes:
-/// a longer batch would hold more of its arena and of its places for incomplete blocks than it sends
-/// soon.
+/// What one request asks space for, at most. A node reserves all of it before the first byte comes;
+/// a longer batch would hold more of its arena, and more places for incomplete blocks, than it
+/// sends soon.
 const GROUP_ITEMS: usize = 256;
 const GROUP_BYTES: usize = 64 << 20;
 
