@@ -50,8 +50,13 @@ test-python: setup
 soak: setup ## the full sizes, an hour or two; appends to soak/RESULTS.md
 	soak/run.sh
 
-bench: setup ## the figures of ARCHITECTURE and bench/README, as ratios measured in one run
-	$(BIN)/python bench/run.py
+bench: setup ## the figures of bench/README.md, each against a limit measured in the same run
+	cargo run --quiet --release -p keepwarm-store --example time_keys
+	cargo run --quiet --release -p keepwarm-store --example index_bench
+	cargo run --quiet --release -p keepwarm-wire --example lookup_bench
+	cargo run --quiet --release -p keepwarm-wire --example transfer_bench 2048
+	cargo run --quiet --release -p keepwarm-wire --example transfer_bench 64
+	cargo run --quiet --release -p keepwarm-prototypes --bin fused_copy 9 2048 0
 
 fuzz: ## every parser under libFuzzer, FUZZ_SECONDS each (30)
 	@echo "== fuzzers, $(FUZZ_SECONDS) s each"

@@ -65,14 +65,17 @@ def write(space: keepwarm.Space, chance: random.Random, turns: int) -> None:
 def test_many_times_the_capacity_leaves_a_node_as_large_as_it_was() -> None:
     print(f"KEEPWARM_TEST_SEED={SEED}")
     chance = random.Random(SEED)
-    with short_folder() as folder, NodeProcess(folder, ARENA_BYTES) as node:
-        with keepwarm.connect(node.address) as memory:
-            space = memory.attach(make())
-            write(space, chance, WARM_TURNS)
-            before, own = held(node.pid), held(os.getpid())
-            write(space, chance, TURNS - WARM_TURNS)
-            after, own_after = held(node.pid), held(os.getpid())
-            stat = memory.stat()
+    with (
+        short_folder() as folder,
+        NodeProcess(folder, ARENA_BYTES) as node,
+        keepwarm.connect(node.address) as memory,
+    ):
+        space = memory.attach(make())
+        write(space, chance, WARM_TURNS)
+        before, own = held(node.pid), held(os.getpid())
+        write(space, chance, TURNS - WARM_TURNS)
+        after, own_after = held(node.pid), held(os.getpid())
+        stat = memory.stat()
     print(f"bounds: {TURNS} times the capacity; node {before} to {after}, client {own_after}")
     assert stat["tenants"]["default"]["stored_bytes"] >= TURNS * ARENA_BYTES
     assert stat["tenants"]["default"]["evicted"] > 0
