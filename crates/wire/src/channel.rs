@@ -40,10 +40,12 @@ pub trait Channel {
     fn peer_is_there(&self) -> bool;
 }
 
-/// How long a transfer may take: up to a moment, or as long as each mebibyte moves in time.
+/// How long a transfer may take: up to a moment, or as long as each mebibyte moves in time, or
+/// whichever of the two comes first.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
     until: Deadline,
+    last: Option<Deadline>,
     renewed_by: Option<Duration>,
     moved: usize,
 }
@@ -51,12 +53,18 @@ pub struct Patience {
 impl Patience {
     /// Up to this moment.
     pub fn until(until: Deadline) -> Patience {
-        Patience { until, renewed_by: None, moved: 0 }
+        Patience { until, last: None, renewed_by: None, moved: 0 }
     }
 
     /// As long as each [`STEP_BYTES`] move within `stall`.
     pub fn stall(stall: Duration) -> Patience {
-        Patience { until: Deadline::after(stall), renewed_by: Some(stall), moved: 0 }
+        let until = Deadline::after(stall);
+        Patience { until, last: None, renewed_by: Some(stall), moved: 0 }
+    }
+
+    /// At most up to `last`, however well it moves.
+    pub fn within(self, last: Deadline) -> Patience {
+        Patience { until: self.until.min(last), last: Some(last), ..self }
     }
 
     fn moved(&mut self, bytes: usize) {
@@ -65,7 +73,8 @@ impl Patience {
             && self.moved >= STEP_BYTES
         {
             self.moved = 0;
-            self.until = Deadline::after(stall);
+            let until = Deadline::after(stall);
+            self.until = self.last.map_or(until, |last| last.min(until));
         }
     }
 }

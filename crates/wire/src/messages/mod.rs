@@ -22,7 +22,9 @@ pub use get::{GetAsk, GetData, GetMisses, GetRequest, MISSES_MAX};
 pub use hello::{Greeting, GreetingReply, Token};
 pub use lease::{ReleaseReply, ReleaseRequest, RenewReply, RenewRequest};
 pub use lookup::{LookupReply, LookupRequest};
-pub use put::{Grant, PutAsk, PutDataHead, PutDone, PutGrants, PutRequest};
+pub use put::{
+    Grant, PUT_BLOCKS_MAX, PUT_BYTES_MAX, PutAsk, PutDataHead, PutDone, PutGrants, PutRequest,
+};
 pub use stat::{PingReply, PingRequest, StatReply, StatRequest, StatValue};
 
 use keepwarm_store::types::{GetOutcome, MissReason, PutOutcome, ShedReason, Tier};

@@ -8,13 +8,21 @@
 //!             ◄──  PutDone (per ask), after the last granted one; or at once if none was granted
 //! ```
 //!
-//! Only granted payloads travel, in the order of the asks. All frames carry one correlation id. A
+//! Only granted payloads travel, in the order of the asks, all of them within a time that follows
+//! from their bytes. All frames carry one correlation id. A
 //! connection that ends in between takes its reservations with it.
 
 use keepwarm_store::types::{BlockKey, Epoch, NamespaceId, PutOutcome};
 
 use super::{read_put_outcome, write_put_outcome};
 use crate::codec::{Body, Malformed, Reader, Write, length};
+
+/// Most blocks that one request is granted. Space is taken for all of them before the first byte
+/// comes, so a longer batch would hold more of the arena, and more places for incomplete blocks,
+/// than it sends soon. What is beyond is shed as busy; clients cut their batches by this.
+pub const PUT_BLOCKS_MAX: usize = 256;
+/// Most bytes that one request is granted, or one block if that is larger.
+pub const PUT_BYTES_MAX: u64 = 64 << 20;
 
 /// One part of one block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,6 +2,7 @@
 //! while it is hot, and visible only if that matches the trailer.
 
 use std::io::IoSliceMut;
+use std::time::Duration;
 
 use keepwarm_store::types::{BlockKey, PutOutcome, ShedReason};
 use keepwarm_store::{BlockPut, Reserve, WriteGrant};
@@ -9,12 +10,19 @@ use keepwarm_store::{BlockPut, Reserve, WriteGrant};
 use super::conversation::{Conversation, Ending};
 use super::counts::add;
 use super::node::Phase;
-use crate::channel::{Channel, receive_all};
+use crate::channel::{Channel, Patience, receive_all};
 use crate::codec::{Body, decode};
+use crate::deadline::Deadline;
 use crate::frame_io::{expect, parse_header, receive_hashed};
 use crate::frames::{HEADER_BYTES, Opcode, TRAILER_BYTES, Violation, flags};
-use crate::messages::{Grant, PutAsk, PutDataHead, PutDone, PutGrants, PutRequest};
+use crate::messages::{
+    Grant, PUT_BLOCKS_MAX, PUT_BYTES_MAX, PutAsk, PutDataHead, PutDone, PutGrants, PutRequest,
+};
 use crate::raw;
+
+/// Least bytes a second at which the granted blocks of a put must come: a peer that drips would
+/// otherwise hold its grants, and places for incomplete blocks, for as long as it likes.
+const PUT_RATE_LEAST: u64 = 16 << 20;
 
 const HEAD_BYTES: usize = HEADER_BYTES + PutDataHead::BYTES;
 
@@ -42,13 +50,16 @@ impl<C: Channel> Conversation<'_, C> {
         if grants.0.contains(&Grant::Granted) {
             self.flush()?;
         }
+        let mut patience = self.patience().within(self.put_deadline(&slots));
         let last = grants.0.iter().rposition(|grant| *grant == Grant::Granted);
         let mut head = Head { bytes: [0; HEAD_BYTES], have: 0 };
         let mut outcomes = Vec::with_capacity(slots.len());
         for (index, slot) in (0u32..).zip(slots) {
             let is_last = last == Some(outcomes.len());
             outcomes.push(match slot {
-                Slot::Granted(grant) => self.land(index, grant, &mut head, is_last)?,
+                Slot::Granted(grant) => {
+                    self.land(index, grant, &mut head, is_last, &mut patience)?
+                }
                 Slot::Decided(outcome) => outcome,
             });
         }
@@ -63,17 +74,37 @@ impl<C: Channel> Conversation<'_, C> {
             let shed = || Slot::Decided(PutOutcome::Shed(ShedReason::Watermark));
             return request.asks.iter().map(|_| shed()).collect();
         }
-        let reserve = |ask: &PutAsk| {
+        let (mut blocks, mut bytes) = (0, 0);
+        let mut reserve = |ask: &PutAsk| {
             let PutAsk { key, part, length: len, engine_hash } = *ask;
+            let more = bytes + u64::from(len);
+            if blocks == PUT_BLOCKS_MAX || (blocks > 0 && more > PUT_BYTES_MAX) {
+                add(&self.node.counts.puts_shed_busy, 1);
+                return Slot::Decided(PutOutcome::Shed(ShedReason::Busy));
+            }
             let put = BlockPut { key, part, len, engine_hash };
             match self.session.reserve(request.namespace, request.epoch, put) {
-                Reserve::Granted(grant) => Slot::Granted(grant),
+                Reserve::Granted(grant) => {
+                    (blocks, bytes) = (blocks + 1, more);
+                    Slot::Granted(grant)
+                }
                 Reserve::Present => Slot::Decided(PutOutcome::Present),
                 Reserve::Pending => Slot::Decided(PutOutcome::Pending),
                 Reserve::Shed(reason) => Slot::Decided(PutOutcome::Shed(reason)),
             }
         };
-        request.asks.iter().map(reserve).collect()
+        request.asks.iter().map(&mut reserve).collect()
+    }
+
+    /// When all granted bytes must be here: the time of a stall, and that of the least rate.
+    fn put_deadline(&self, slots: &[Slot]) -> Deadline {
+        let granted = |slot: &Slot| match slot {
+            Slot::Granted(grant) => grant.len() as u64,
+            Slot::Decided(_) => 0,
+        };
+        let bytes: u64 = slots.iter().map(granted).sum();
+        let nanos = bytes.saturating_mul(1_000_000_000) / PUT_RATE_LEAST;
+        Deadline::after(self.node.config.stall.saturating_add(Duration::from_nanos(nanos)))
     }
 
     /// Receives one granted block, and as much of the next one's head as comes with it. An error
@@ -84,9 +115,10 @@ impl<C: Channel> Conversation<'_, C> {
         mut grant: WriteGrant,
         head: &mut Head,
         is_last: bool,
+        patience: &mut Patience,
     ) -> Result<PutOutcome, Ending> {
         let length = grant.len();
-        self.receive_head(index, length, head)?;
+        self.receive_head(index, length, head, patience)?;
         let mut trailer = [0; TRAILER_BYTES];
         let mut slices: Vec<_> =
             raw::granted(&mut grant).into_iter().map(IoSliceMut::new).collect();
@@ -94,9 +126,9 @@ impl<C: Channel> Conversation<'_, C> {
         if !is_last {
             slices.push(IoSliceMut::new(&mut head.bytes));
         }
-        let (least, mut patience) = (length + TRAILER_BYTES, self.patience());
+        let least = length + TRAILER_BYTES;
         let (checksum, received) =
-            receive_hashed(self.channel, &mut slices, 0..length, least, &mut patience)?;
+            receive_hashed(self.channel, &mut slices, 0..length, least, patience)?;
         head.have = received - least;
         add(&self.node.counts.bytes_received, length as u64);
         if checksum == u64::from_le_bytes(trailer) {
@@ -107,9 +139,14 @@ impl<C: Channel> Conversation<'_, C> {
         Ok(PutOutcome::Shed(ShedReason::Corrupt))
     }
 
-    fn receive_head(&mut self, index: u32, length: usize, head: &mut Head) -> Result<(), Ending> {
-        let mut patience = self.patience();
-        receive_all(self.channel, &mut head.bytes[head.have..], &mut patience)?;
+    fn receive_head(
+        &mut self,
+        index: u32,
+        length: usize,
+        head: &mut Head,
+        patience: &mut Patience,
+    ) -> Result<(), Ending> {
+        receive_all(self.channel, &mut head.bytes[head.have..], patience)?;
         let (header, body) = head.bytes.split_at(HEADER_BYTES);
         let header = header.first_chunk().map(|bytes| parse_header(bytes, Some(self.version)));
         let header = header.ok_or(Violation::Magic)??;

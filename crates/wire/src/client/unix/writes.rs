@@ -13,23 +13,22 @@ use crate::client::transport::SpaceCore;
 use crate::codec::Body;
 use crate::deadline::Deadline;
 use crate::frames::{Opcode, Violation, append_frame, flags};
-use crate::messages::{Grant, PutAsk, PutDataHead, PutDone, PutGrants, PutRequest};
+use crate::messages::{
+    Grant, PUT_BLOCKS_MAX, PUT_BYTES_MAX, PutAsk, PutDataHead, PutDone, PutGrants, PutRequest,
+};
 use crate::raw;
 
 /// Bytes hashed and then sent at once: few enough to still be in the core's cache.
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// What one request asks space for, at most. A node reserves all of it before the first byte comes;
-/// a longer batch would hold more of its arena, and more places for incomplete blocks, than it
-/// sends soon.
-const GROUP_ITEMS: usize = 256;
-const GROUP_BYTES: usize = 64 << 20;
-
-/// Cuts a batch into what one request asks for.
+/// Cuts a batch into what one request is granted at most.
 pub(super) fn groups(items: &[PutItem]) -> Vec<Range<usize>> {
     let (mut groups, mut start, mut bytes) = (Vec::new(), 0, 0);
+    let is_full = |blocks: usize, bytes: usize, more: usize| {
+        blocks == PUT_BLOCKS_MAX || (blocks > 0 && (bytes + more) as u64 > PUT_BYTES_MAX)
+    };
     for (place, item) in items.iter().enumerate() {
-        if place - start == GROUP_ITEMS || (place > start && bytes + item.len > GROUP_BYTES) {
+        if is_full(place - start, bytes, item.len) {
             groups.push(start..place);
             (start, bytes) = (place, 0);
         }

@@ -1,0 +1,88 @@
+//! What one peer can take from the others: grants, buffers, leases, figures. Each has an end.
+
+mod support;
+
+use std::io::Read;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use keepwarm_store::types::{GetOutcome, MissReason, PutOutcome, ShedReason};
+use keepwarm_store::{Store, SystemClock, TenantConfig};
+use keepwarm_wire::codec::{Body, Malformed, Reader};
+use keepwarm_wire::frames::{BODY_BYTES_MAX, HEADER_BYTES, Opcode, flags};
+use keepwarm_wire::messages::{
+    AttachReply, GetAsk, GetRequest, Grant, PutAsk, PutDataHead, PutGrants, PutRequest, RefusalCode,
+};
+use keepwarm_wire::{HealthState, Server, ServerConfig};
+
+use support::peer::Peer;
+use support::proxy::Proxy;
+use support::{
+    LONG, Node, SECOND, Scratch, attach, connect, eventually, get, key, keys, put, store_config,
+};
+
+/// A put of `count` blocks by hand, up to its grants.
+fn begin_put(peer: &mut Peer, attached: &AttachReply, count: u64, length: u32) -> PutGrants {
+    let ask = |n| PutAsk { key: key(77, n), part: 0, length, engine_hash: None };
+    let (namespace, epoch) = (attached.namespace, attached.epoch);
+    peer.ask(Opcode::Put, &PutRequest { namespace, epoch, asks: (0..count).map(ask).collect() })
+}
+
+#[test]
+fn one_put_request_is_granted_a_bounded_part() {
+    let node = Node::start(256);
+    for (count, length, granted) in [(9000, 1, 256), (100, 1 << 20, 64), (3, 60 << 20, 1)] {
+        let (mut peer, attached) = Peer::attached(&node.path);
+        let PutGrants(grants) = begin_put(&mut peer, &attached, count, length);
+        let (yes, no) = grants.split_at(granted);
+        assert!(yes.iter().all(|grant| *grant == Grant::Granted), "{count} of {length}");
+        let busy = Grant::Decided(PutOutcome::Shed(ShedReason::Busy));
+        assert!(no.iter().all(|grant| *grant == busy), "{count} of {length}: {:?}", no.first());
+        drop(peer);
+        eventually("its grants are back", LONG, || node.store.stats().writing_bytes == 0);
+    }
+    node.store.check().unwrap();
+}
+
+#[test]
+fn a_put_that_drips_is_over_in_time() {
+    let node = Node::with(64, |config| config.stall = SECOND / 2);
+    let (mut peer, attached) = Peer::attached(&node.path);
+    begin_put(&mut peer, &attached, 200, 1);
+    peer.stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    let begun = Instant::now();
+    for index in 0..200 {
+        let data = PutDataHead { index };
+        let mut bytes = peer.frame(Opcode::PutData as u8, flags::TRAILER, 1, &data);
+        bytes.push(9);
+        bytes.extend_from_slice(&keepwarm_store::checksum::xxh3_64(&[9]).to_le_bytes());
+        // A tenth of a second between two blocks, unless the node ends it.
+        let ended = peer.send_bytes(&bytes).is_err() || matches!(peer.stream.read(&mut [0]), Ok(0));
+        if ended {
+            break;
+        }
+    }
+    assert!(begun.elapsed() < SECOND * 8, "it lived for {:?}", begun.elapsed());
+    eventually("its grants are back", LONG, || node.store.stats().writing_bytes == 0);
+}
+
+/// A request as large as any.
+struct Large;
+
+impl Body for Large {
+    const NAME: &'static str = "large";
+
+    fn write(&self, out: &mut Vec<u8>) {
+        out.resize(out.len() + BODY_BYTES_MAX, 1);
+    }
+
+    fn read(_: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(Large)
+    }
+}
+
+fn resident_bytes() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages = statm.split_whitespace().nth(1).and_then(|pages| pages.parse::<usize>().ok());
+    pages.unwrap() * 4096
+}
