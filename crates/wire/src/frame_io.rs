@@ -13,7 +13,13 @@ use crate::frames::{HEADER_BYTES, Header, Opcode, Violation};
 const GROWTH_BYTES: usize = 64 << 10;
 
 /// A buffer kept for the next frame is cut back to this.
-const KEPT_BYTES: usize = 256 << 10;
+const KEPT_BYTES: usize = 64 << 10;
+
+/// Empties a buffer and gives back what is not kept for the next frame.
+pub fn empty(buffer: &mut Vec<u8>) {
+    buffer.clear();
+    buffer.shrink_to(KEPT_BYTES);
+}
 
 /// Why a frame did not arrive.
 #[derive(Debug, thiserror::Error)]
@@ -70,8 +76,7 @@ pub fn receive_body(
     body: &mut Vec<u8>,
     patience: &mut Patience,
 ) -> Result<(), Broken> {
-    body.clear();
-    body.shrink_to(KEPT_BYTES);
+    empty(body);
     let bytes = header.body_bytes as usize;
     while body.len() < bytes {
         let start = body.len();
@@ -91,8 +96,7 @@ pub fn flush(
     patience: &mut Patience,
 ) -> io::Result<()> {
     send_all(channel, &mut [IoSlice::new(out)], patience)?;
-    out.clear();
-    out.shrink_to(KEPT_BYTES);
+    empty(out);
     Ok(())
 }
 

@@ -86,3 +86,18 @@ fn resident_bytes() -> usize {
     let pages = statm.split_whitespace().nth(1).and_then(|pages| pages.parse::<usize>().ok());
     pages.unwrap() * 4096
 }
+
+#[test]
+fn idle_connections_keep_no_large_buffers() {
+    let node = Node::start(16);
+    let before = resident_bytes();
+    let mut peers: Vec<Peer> = (0..100).map(|_| Peer::greeted(&node.path)).collect();
+    let frame = peers[0].frame(200, 0, 0, &Large);
+    for peer in &mut peers {
+        peer.send_bytes(&frame).unwrap();
+        assert_eq!(peer.refusal().code, RefusalCode::Opcode, "the conversation goes on");
+    }
+    drop(frame);
+    let grown = resident_bytes().saturating_sub(before);
+    assert!(grown < 128 << 20, "100 idle connections hold {grown} bytes");
+}

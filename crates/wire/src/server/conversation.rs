@@ -14,7 +14,7 @@ use crate::channel::{Channel, Patience};
 use crate::codec::{Body, Malformed, decode};
 use crate::deadline::Deadline;
 use crate::figures::clock_after;
-use crate::frame_io::{Broken, expect, flush, receive_body, receive_header};
+use crate::frame_io::{Broken, empty, expect, flush, receive_body, receive_header};
 use crate::frames::{self, FrameHead, Header, Opcode, VERSION, Violation, append_frame, flags};
 use crate::messages::{
     AttachReply, AttachRequest, DropReply, DropRequest, EpochReply, EpochRequest, Greeting,
@@ -223,6 +223,8 @@ impl<C: Channel> Conversation<'_, C> {
                 self.flush()
             }
         };
+        // While its room is still held: what is kept between requests is small.
+        empty(body);
         busy(false);
         served
     }

@@ -10,6 +10,7 @@ use super::counts::add;
 use super::node::Load;
 use crate::channel::{Channel, STEP_BYTES, send_all};
 use crate::codec::Body;
+use crate::frame_io::empty;
 use crate::frames::{Opcode, flags};
 use crate::messages::{GetAsk, GetData, GetMisses, GetRequest, MISSES_MAX};
 use crate::raw;
@@ -102,7 +103,7 @@ impl<C: Channel> Conversation<'_, C> {
         slices.push(IoSlice::new(&self.out[start..]));
         let mut patience = self.patience();
         send_all(self.channel, &mut slices, &mut patience)?;
-        self.out.clear();
+        empty(&mut self.out);
         batch.ends.clear();
         for mut pin in batch.pins.drain(..) {
             pin.used();
