@@ -10,7 +10,7 @@ use crate::frames::{HEADER_BYTES, Header, Opcode, Violation};
 
 /// A body's buffer grows by as much as has arrived, at least this: a promise of megabytes costs
 /// nothing until they come.
-const GROWTH_BYTES: usize = 64 << 10;
+pub const GROWTH_BYTES: usize = 64 << 10;
 
 /// A buffer kept for the next frame is cut back to this.
 const KEPT_BYTES: usize = 64 << 10;
@@ -76,14 +76,58 @@ pub fn receive_body(
     body: &mut Vec<u8>,
     patience: &mut Patience,
 ) -> Result<(), Broken> {
+    receive_body_within(channel, header, body, patience, |_| true).map(drop)
+}
+
+/// As [`receive_body`], asking `room` before each growth of the buffer whether there may be as many
+/// bytes. False: no; then the body was checked, but is not kept. The first [`GROWTH_BYTES`] are
+/// always there.
+///
+/// # Errors
+/// As [`receive_body`].
+pub fn receive_body_within(
+    channel: &mut impl Channel,
+    header: &Header,
+    body: &mut Vec<u8>,
+    patience: &mut Patience,
+    mut room: impl FnMut(usize) -> bool,
+) -> Result<bool, Broken> {
     empty(body);
     let bytes = header.body_bytes as usize;
     while body.len() < bytes {
         let start = body.len();
-        body.resize(bytes.min(start + start.max(GROWTH_BYTES)), 0);
+        let end = bytes.min(start + start.max(GROWTH_BYTES));
+        if start > 0 && !room(end) {
+            skip_rest(channel, header, body, patience)?;
+            return Ok(false);
+        }
+        body.resize(end, 0);
         receive_all(channel, &mut body[start..], patience)?;
     }
-    Ok(header.check(body)?)
+    header.check(body)?;
+    Ok(true)
+}
+
+/// Receives what is left of a body whose beginning is in `body`, and keeps nothing of it.
+fn skip_rest(
+    channel: &mut impl Channel,
+    header: &Header,
+    body: &mut Vec<u8>,
+    patience: &mut Patience,
+) -> Result<(), Broken> {
+    let mut hash = header.hasher();
+    hash.update(body);
+    let mut left = header.body_bytes as usize - body.len();
+    body.truncate(GROWTH_BYTES);
+    body.shrink_to_fit();
+    while left > 0 {
+        let step = left.min(body.len());
+        receive_all(channel, &mut body[..step], patience)?;
+        hash.update(&body[..step]);
+        left -= step;
+    }
+    empty(body);
+    Ok(header.check_digest(&hash)?)
 }
 
 /// Sends what `out` holds and empties it.

@@ -206,8 +206,21 @@ impl Header {
 
     /// Checks header and body against the header's checksum.
     pub fn check(&self, body: &[u8]) -> Result<(), Violation> {
-        let bytes = self.to_bytes();
-        match self.checksum == checksum(&bytes, body) {
+        let mut hash = self.hasher();
+        hash.update(body);
+        self.check_digest(&hash)
+    }
+
+    /// What the body's bytes are added to, for one that is not kept whole.
+    pub fn hasher(&self) -> Hasher {
+        let mut hash = Hasher::new();
+        hash.update(&self.to_bytes()[..CHECKED_BYTES]);
+        hash
+    }
+
+    /// [`Header::check`] with all of the body added to [`Header::hasher`].
+    pub fn check_digest(&self, hash: &Hasher) -> Result<(), Violation> {
+        match self.checksum == hash.digest() {
             true => Ok(()),
             false => Err(Violation::Checksum),
         }
@@ -257,15 +270,10 @@ pub fn append_frame(out: &mut Vec<u8>, head: FrameHead, body: impl FnOnce(&mut V
     let FrameHead { version, code, flags, correlation, payload_bytes } = head;
     let mut header =
         Header { version, code, flags, correlation, body_bytes, payload_bytes, checksum: 0 };
-    header.checksum = checksum(&header.to_bytes(), &out[start + HEADER_BYTES..]);
+    let mut hash = header.hasher();
+    hash.update(&out[start + HEADER_BYTES..]);
+    header.checksum = hash.digest();
     out[start..start + HEADER_BYTES].copy_from_slice(&header.to_bytes());
-}
-
-fn checksum(header: &[u8; HEADER_BYTES], body: &[u8]) -> u64 {
-    let mut hash = Hasher::new();
-    hash.update(&header[..CHECKED_BYTES]);
-    hash.update(body);
-    hash.digest()
 }
 
 /// The best version that both sides speak, if there is one.

@@ -101,3 +101,42 @@ fn idle_connections_keep_no_large_buffers() {
     let grown = resident_bytes().saturating_sub(before);
     assert!(grown < 128 << 20, "100 idle connections hold {grown} bytes");
 }
+
+#[test]
+fn promised_bodies_take_nothing_from_others() {
+    let node = Node::start(64);
+    let space = attach(&node.connect(), "m");
+    let mut peers: Vec<Peer> = (0..16).map(|_| Peer::greeted(&node.path)).collect();
+    for peer in &mut peers {
+        let frame = peer.frame(Opcode::Lookup as u8, 0, 0, &Large);
+        peer.send_bytes(&frame[..HEADER_BYTES]).unwrap();
+    }
+    for _ in 0..20 {
+        let found = space.lookup(&keys(9, 20_000), 0, None, LONG).unwrap();
+        assert_eq!(found.miss, Some(MissReason::Absent));
+    }
+}
+
+#[test]
+fn beyond_the_common_budget_a_request_is_throttled_and_the_client_stays_up() {
+    let node = Node::with(64, |config| config.stall = LONG);
+    let memory = node.connect();
+    let space = attach(&memory, "m");
+    assert_eq!(put(&space, &keys(1, 1), 100, LONG), [PutOutcome::Stored]);
+    let mut peers: Vec<Peer> = (0..16).map(|_| Peer::greeted(&node.path)).collect();
+    for peer in &mut peers {
+        let frame = peer.frame(Opcode::Lookup as u8, 0, 0, &Large);
+        peer.send_bytes(&frame[..frame.len() - 1]).unwrap();
+    }
+    let many = keys(9, 20_000);
+    let look = || space.lookup(&many, 0, None, LONG).unwrap().miss;
+    eventually("all buffers are taken", LONG, || look() == Some(MissReason::Throttled));
+    for _ in 0..5 {
+        assert_eq!(look(), Some(MissReason::Throttled));
+    }
+    assert_eq!(memory.health().state, HealthState::Up, "{:?}", memory.health());
+    assert_eq!(memory.stats().connections, 1, "the connection goes on");
+    assert_eq!(get(&space, &keys(1, 1), 100, LONG), [GetOutcome::Ok]);
+    drop(peers);
+    eventually("buffers are free again", LONG, || look() == Some(MissReason::Absent));
+}

@@ -58,13 +58,16 @@ pub enum RefusalCode {
     Peer = 9,
     /// The node tried and failed; the text says at what.
     Failed = 10,
+    /// The node has no room for this request now; the connection goes on.
+    Throttled = 11,
 }
 
 impl RefusalCode {
     fn from_code(code: u8) -> Option<RefusalCode> {
         use RefusalCode::*;
-        const ALL: [RefusalCode; 10] = [
-            Version, Clients, Violation, Opcode, Namespace, Identity, Limit, Draining, Peer, Failed,
+        const ALL: [RefusalCode; 11] = [
+            Version, Clients, Violation, Opcode, Namespace, Identity, Limit, Draining, Peer,
+            Failed, Throttled,
         ];
         ALL.get(usize::from(code).checked_sub(1)?).copied()
     }

@@ -14,7 +14,9 @@ use crate::channel::{Channel, Patience};
 use crate::codec::{Body, Malformed, decode};
 use crate::deadline::Deadline;
 use crate::figures::clock_after;
-use crate::frame_io::{Broken, empty, expect, flush, receive_body, receive_header};
+use crate::frame_io::{
+    Broken, empty, expect, flush, receive_body, receive_body_within, receive_header,
+};
 use crate::frames::{self, FrameHead, Header, Opcode, VERSION, Violation, append_frame, flags};
 use crate::messages::{
     AttachReply, AttachRequest, DropReply, DropRequest, EpochReply, EpochRequest, Greeting,
@@ -25,6 +27,9 @@ use crate::messages::{
 
 /// How long a peer that broke the protocol has to hear so.
 const FAREWELL: Duration = Duration::from_millis(100);
+
+/// Most bytes of a greeting that could be meant well, whatever its version.
+const GREETING_BYTES_MAX: u32 = 4096;
 
 /// Longest that one epoch request may occupy its connection.
 const EPOCH_WAIT_MAX: Duration = Duration::from_secs(60);
@@ -139,6 +144,9 @@ fn greet(node: &Node, channel: &mut impl Channel) -> Result<(Arc<Session>, u16),
     let header = receive_header(channel, None, &mut patience)?;
     expect(&header, Opcode::Hello, 0)?;
     no_payload(&header)?;
+    if header.body_bytes > GREETING_BYTES_MAX {
+        return Err(Violation::Unexpected("a greeting larger than any").into());
+    }
     let mut body = Vec::new();
     receive_body(channel, &header, &mut body, &mut patience)?;
     let greeting: Greeting = decode(VERSION, &body)?;
@@ -201,26 +209,25 @@ impl<C: Channel> Conversation<'_, C> {
     /// Waits for the next request and serves it.
     fn next(&mut self, body: &mut Vec<u8>, busy: &dyn Fn(bool)) -> Result<(), Ending> {
         let header = self.next_header(busy)?;
-        let Some(_room) = self.node.body(header.body_bytes) else {
-            let text = String::from("too many large requests at once: try again");
-            self.say_farewell(RefusalCode::Limit, text);
-            return Err(Ending::Refused(RefusalCode::Limit));
-        };
-        receive_body(self.channel, &header, body, &mut self.patience())?;
-        self.correlation = header.correlation;
-        let opcode = Opcode::from_code(header.code);
         no_payload(&header)?;
+        let mut room = self.node.room();
+        let (mut patience, grow) = (self.patience(), |bytes| room.grow(bytes));
+        let fits = receive_body_within(self.channel, &header, body, &mut patience, grow)?;
+        self.correlation = header.correlation;
         if header.flags != 0 {
             return Err(Violation::Unexpected("flags on a request").into());
         }
-        let served = match opcode {
+        let served = match Opcode::from_code(header.code) {
+            _ if !fits => {
+                drop(room);
+                add(&self.node.counts.throttled, 1);
+                let text = String::from("too many large requests at once: try again");
+                self.refuse(header.code, RefusalCode::Throttled, text)
+            }
             Some(opcode) => self.serve(opcode, body),
             None => {
                 let text = format!("opcode {} is unknown to this node: upgrade it", header.code);
-                self.append_as(header.code, flags::REPLY | flags::REFUSED, 0, |out| {
-                    Refusal { code: RefusalCode::Opcode, text }.write(out);
-                });
-                self.flush()
+                self.refuse(header.code, RefusalCode::Opcode, text)
             }
         };
         // While its room is still held: what is kept between requests is small.
@@ -315,7 +322,7 @@ impl<C: Channel> Conversation<'_, C> {
                     AttachError::Store(_) => RefusalCode::Failed,
                     _ => RefusalCode::Identity,
                 };
-                self.refuse(Opcode::Attach, code, error.to_string())
+                self.refuse(Opcode::Attach as u8, code, error.to_string())
             }
         }
     }
@@ -359,7 +366,7 @@ impl<C: Channel> Conversation<'_, C> {
                     StoreError::NotAttached(_) => RefusalCode::Namespace,
                     _ => RefusalCode::Failed,
                 };
-                self.refuse(Opcode::Epoch, code, error.to_string())
+                self.refuse(Opcode::Epoch as u8, code, error.to_string())
             }
         }
     }
@@ -429,14 +436,15 @@ impl<C: Channel> Conversation<'_, C> {
         self.flush()
     }
 
+    /// Refuses the request under way, whose opcode has this wire code.
     pub(super) fn refuse(
         &mut self,
-        opcode: Opcode,
+        opcode: u8,
         code: RefusalCode,
         text: String,
     ) -> Result<(), Ending> {
         let flags = flags::REPLY | flags::REFUSED;
-        self.append(opcode, flags, 0, |out| Refusal { code, text }.write(out));
+        self.append_as(opcode, flags, 0, |out| Refusal { code, text }.write(out));
         self.flush()
     }
 

@@ -19,7 +19,7 @@ impl<C: Channel> Conversation<'_, C> {
         if !self.attached.contains(&request.namespace) {
             let text =
                 format!("namespace {} is not attached: attach it first", request.namespace.0);
-            return self.refuse(Opcode::Subscribe, RefusalCode::Namespace, text);
+            return self.refuse(Opcode::Subscribe as u8, RefusalCode::Namespace, text);
         }
         let from = request.since.map(|since| (since.incarnation, since.sequence));
         let filter = EventFilter::Namespace(request.namespace);

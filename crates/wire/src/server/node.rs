@@ -9,12 +9,11 @@ use parking_lot::Mutex;
 
 use super::ServerConfig;
 use super::counts::Counts;
+use crate::frame_io::GROWTH_BYTES;
 use crate::frames::BODY_BYTES_MAX;
 use crate::messages::Token;
 
-/// Bodies above this take from the common budget.
-const BODY_FREE_BYTES: u32 = 64 << 10;
-/// Bytes of large bodies being received at once, on all connections.
+/// Bytes of buffers for large bodies at once, on all connections.
 const BODIES_BYTES_MAX: u64 = 16 * BODY_BYTES_MAX as u64;
 
 /// How far a server is from its end.
@@ -90,12 +89,9 @@ impl Node {
         self.loads_bytes.load(Ordering::Acquire)
     }
 
-    /// Room for a body; `None` when too many large ones are being received.
-    pub(super) fn body(&self, bytes: u32) -> Option<BodyRoom<'_>> {
-        let bytes = if bytes > BODY_FREE_BYTES { u64::from(bytes) } else { 0 };
-        let before = self.bodies_bytes.fetch_add(bytes, Ordering::AcqRel);
-        let room = BodyRoom { node: self, bytes };
-        (before + bytes <= BODIES_BYTES_MAX || bytes == 0).then_some(room)
+    /// Room for a body's buffer, which grows as the body arrives.
+    pub(super) fn room(&self) -> BodyRoom<'_> {
+        BodyRoom { node: self, bytes: 0 }
     }
 }
 
@@ -120,10 +116,26 @@ impl Drop for Load<'_> {
     }
 }
 
-/// A body's share of the common budget.
+/// A buffer's share of the common budget. A small one takes none.
 pub(super) struct BodyRoom<'a> {
     node: &'a Node,
     bytes: u64,
+}
+
+impl BodyRoom<'_> {
+    /// Makes it room for a buffer of `bytes`. False: the budget has not as much, and it is as it
+    /// was.
+    pub(super) fn grow(&mut self, bytes: usize) -> bool {
+        let wanted = if bytes > GROWTH_BYTES { bytes as u64 } else { 0 };
+        let more = wanted.saturating_sub(self.bytes);
+        let before = self.node.bodies_bytes.fetch_add(more, Ordering::AcqRel);
+        let fits = before + more <= BODIES_BYTES_MAX;
+        match fits {
+            true => self.bytes += more,
+            false => drop(self.node.bodies_bytes.fetch_sub(more, Ordering::AcqRel)),
+        }
+        fits
+    }
 }
 
 impl Drop for BodyRoom<'_> {

@@ -265,10 +265,11 @@ impl Link {
 
     /// A refusal of this request, or the end of the connection.
     fn refused(&self, header: &Header, opcode: Opcode) -> Result<Cut, Malformed> {
-        use RefusalCode::{Failed, Identity, Limit, Namespace, Opcode as Unknown};
+        use RefusalCode::{Failed, Identity, Limit, Namespace, Opcode as Unknown, Throttled};
         let refusal: Refusal = decode(self.version, &self.body)?;
         let of_request = header.correlation == self.correlation && header.code == opcode as u8;
-        let goes_on = matches!(refusal.code, Failed | Identity | Limit | Namespace | Unknown);
+        let goes_on =
+            matches!(refusal.code, Failed | Identity | Limit | Namespace | Throttled | Unknown);
         match of_request && goes_on && opcode != Opcode::Hello {
             true => Ok(Cut::Refused(refusal)),
             false => Ok(Cut::TurnedAway(refusal)),

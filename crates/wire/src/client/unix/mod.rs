@@ -37,8 +37,8 @@ use crate::deadline::Deadline;
 use crate::frames::{Opcode, Violation};
 use crate::messages::{
     DropReply, DropRequest, EpochReply, EpochRequest, LookupReply, LookupRequest, PingReply,
-    PingRequest, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, ReportReply,
-    ReportRequest, Since, StatReply, StatRequest, Token, TouchReply, TouchRequest,
+    PingRequest, Refusal, RefusalCode, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest,
+    ReportReply, ReportRequest, Since, StatReply, StatRequest, Token, TouchReply, TouchRequest,
 };
 
 /// Share of a lease's time that is relied on.
@@ -430,6 +430,9 @@ impl From<Cut> for Unserved {
             Cut::Deadline => Unserved::Missed(MissReason::Deadline),
             Cut::Refused(refusal) if refusal.is_identity() => {
                 Unserved::Missed(MissReason::Identity)
+            }
+            Cut::Refused(Refusal { code: RefusalCode::Throttled, .. }) => {
+                Unserved::Missed(MissReason::Throttled)
             }
             Cut::Refused(refusal) => Unserved::Refused(refusal.text),
             Cut::Down
