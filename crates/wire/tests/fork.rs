@@ -17,11 +17,37 @@ const LENGTH: usize = 20_000;
 fn main() {
     // The harness's flags, such as `--list`, are of no use here.
     if std::env::args().any(|arg| arg == "--list") {
-        println!("a_client_across_fork: test");
+        println!("a_client_across_fork: test\na_server_across_fork: test");
         return;
     }
     a_client_across_fork();
     println!("test a_client_across_fork ... ok");
+    a_server_across_fork();
+    println!("test a_server_across_fork ... ok");
+}
+
+/// A child that inherits a server and drops it takes nothing from its parent.
+fn a_server_across_fork() {
+    let mut node = Node::start(16);
+    let space = attach(&node.connect(), "m");
+    let keys = keys(1, 1);
+    assert_eq!(put(&space, &keys, LENGTH, LONG), [PutOutcome::Stored]);
+    // SAFETY: the child only runs the code under test, which must cope with what it finds, and
+    // leaves through `_exit`.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0, "fork: {}", std::io::Error::last_os_error());
+    if pid == 0 {
+        let server = node.server.take().expect("a server");
+        let drained = server.drain(SECOND);
+        let (connections, figures) = (server.connections(), server.stat().0.len());
+        drop(server);
+        let nothing = !drained && (connections, figures) == (0, 0);
+        // SAFETY: ends the process without the parent's exit handlers.
+        unsafe { libc::_exit(if nothing { 0 } else { 1 }) };
+    }
+    assert_eq!(wait_for(pid), 0, "the child has no server");
+    assert!(node.path.exists(), "the parent's socket is gone");
+    assert_eq!(get(&space, &keys, LENGTH, LONG), [GetOutcome::Ok], "the parent goes on");
 }
 
 fn a_client_across_fork() {

@@ -35,12 +35,15 @@ use crate::housekeeping::Housekeeper;
 /// How long `stop` waits for threads that are in the middle of something short.
 const STOP_WAIT: Duration = Duration::from_secs(5);
 
-/// A running server. Dropping it stops it.
+/// A running server. Dropping it stops it. It belongs to the process that started it: in a forked
+/// child it does nothing and has no figures, because its threads are not there and its locks may
+/// be held by them.
 pub struct Server {
     listener: Arc<Listener>,
     socket_file: SocketFile,
-    house: Housekeeper,
+    house: Option<Housekeeper>,
     accepting: Option<JoinHandle<()>>,
+    pid: u32,
 }
 
 impl Server {
@@ -59,7 +62,9 @@ impl Server {
         })();
         match started {
             Ok((house, listener, accepting)) => {
-                Ok(Server { listener, socket_file, house, accepting: Some(accepting) })
+                let (house, accepting) = (Some(house), Some(accepting));
+                let pid = std::process::id();
+                Ok(Server { listener, socket_file, house, accepting, pid })
             }
             Err(error) => {
                 socket_file.remove();
@@ -75,17 +80,23 @@ impl Server {
 
     /// Connections now.
     pub fn connections(&self) -> usize {
-        self.listener.connections()
+        if self.is_inherited() { 0 } else { self.listener.connections() }
     }
 
     /// The figures that a client's `stat` gets, without a connection.
     pub fn stat(&self) -> NodeStat {
+        if self.is_inherited() {
+            return NodeStat(Vec::new());
+        }
         NodeStat(counts::figures(&self.listener.node))
     }
 
     /// Goes down gently: no new clients, no new puts; calls under way have `time` to finish, and
     /// their connections end with them. True: all did. `stop` comes next.
     pub fn drain(&self, time: Duration) -> bool {
+        if self.is_inherited() {
+            return false;
+        }
         self.socket_file.remove();
         self.listener.node.advance(Phase::Draining);
         self.listener.end_idle();
@@ -94,21 +105,34 @@ impl Server {
 
     /// Ends all connections and threads, and removes the socket if it is still this server's.
     pub fn stop(self) {}
+
+    /// Whether this is a forked child's copy.
+    fn is_inherited(&self) -> bool {
+        self.pid != std::process::id()
+    }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
+        let (accepting, house) = (self.accepting.take(), self.house.take());
+        if self.is_inherited() {
+            // With the listener the store stays: its locks, too, belong to the parent's threads.
+            std::mem::forget((self.listener.clone(), accepting, house));
+            return;
+        }
         self.socket_file.remove();
         self.listener.node.advance(Phase::Stopped);
         self.listener.end_all();
-        if let Some(accepting) = self.accepting.take() {
+        if let Some(accepting) = accepting {
             // A panic in there was reported by the panic hook already.
             let _ = accepting.join();
         }
         // Once more: one may have been accepted in between.
         self.listener.end_all();
         self.listener.wait_until_empty(Deadline::after(STOP_WAIT));
-        self.house.stop();
+        if let Some(mut house) = house {
+            house.stop();
+        }
     }
 }
 
