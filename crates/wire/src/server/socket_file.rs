@@ -16,6 +16,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::fs::FlockOperation;
@@ -32,6 +33,8 @@ const BACKLOG: i32 = 1024;
 /// How long another node may be in the middle of its start.
 const LOCK_WAIT: Duration = Duration::from_secs(5);
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
+/// Last letters of names to bind before the rename, in the order tried.
+const LAST_LETTERS: [u8; 5] = *b"~#+=^";
 
 /// A listening socket and its name.
 #[derive(Debug)]
@@ -39,6 +42,7 @@ pub(super) struct SocketFile {
     path: PathBuf,
     device: u64,
     inode: u64,
+    removed: AtomicBool,
 }
 
 impl SocketFile {
@@ -53,16 +57,20 @@ impl SocketFile {
         };
         let _lock = lock_directory(path).map_err(failed("lock the directory of"))?;
         refuse_if_in_use(path)?;
-        let temporary = neighbour(path);
-        let listener = bind_and_listen(&temporary).map_err(failed("bind"))?;
+        let (temporary, listener) = bind_beside(path).map_err(failed("bind"))?;
         fs::rename(&temporary, path).map_err(failed("name"))?;
         let metadata = fs::symlink_metadata(path).map_err(failed("look at"))?;
         let (device, inode) = (metadata.dev(), metadata.ino());
-        Ok((SocketFile { path: path.into(), device, inode }, listener))
+        let removed = AtomicBool::new(false);
+        Ok((SocketFile { path: path.into(), device, inode, removed }, listener))
     }
 
-    /// Removes the name if it is still this socket's.
+    /// Removes the name if it is still this socket's; at most once, and before the socket closes:
+    /// afterwards another node's socket may have the inode's number.
     pub(super) fn remove(&self) {
+        if self.removed.swap(true, Ordering::AcqRel) {
+            return;
+        }
         let ours =
             |metadata: fs::Metadata| metadata.dev() == self.device && metadata.ino() == self.inode;
         if fs::symlink_metadata(&self.path).is_ok_and(ours) {
@@ -115,20 +123,37 @@ fn listener_at(path: &Path) -> Option<u32> {
     }
 }
 
-/// A name of the same length in the same directory, so that what fits for one fits for both.
-fn neighbour(path: &Path) -> PathBuf {
-    let mut name = path.file_name().unwrap_or_default().as_bytes().to_vec();
-    if let Some(last) = name.last_mut() {
-        *last = if *last == b'~' { b'#' } else { b'~' };
+/// Names of the same length in the same directory, so that what fits for one fits for all.
+fn neighbours(path: &Path) -> impl Iterator<Item = PathBuf> {
+    let name = path.file_name().unwrap_or_default().as_bytes();
+    LAST_LETTERS.iter().filter(|last| name.last() != Some(*last)).map(move |letter| {
+        let mut name = name.to_vec();
+        if let Some(last) = name.last_mut() {
+            *last = *letter;
+        }
+        path.with_file_name(OsStr::from_bytes(&name))
+    })
+}
+
+/// Binds the first neighbouring name that nobody uses and listens.
+fn bind_beside(path: &Path) -> io::Result<(PathBuf, OwnedFd)> {
+    let mut refused = io::Error::from(io::ErrorKind::AddrInUse);
+    for beside in neighbours(path) {
+        // Left over from a node that died at this very point, if nobody listens there.
+        let is_socket = |metadata: fs::Metadata| metadata.file_type().is_socket();
+        if fs::symlink_metadata(&beside).is_ok_and(is_socket) && listener_at(&beside).is_none() {
+            fs::remove_file(&beside)?;
+        }
+        match bind_and_listen(&beside) {
+            Ok(listener) => return Ok((beside, listener)),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => refused = error,
+            Err(error) => return Err(error),
+        }
     }
-    path.with_file_name(OsStr::from_bytes(&name))
+    Err(refused)
 }
 
 fn bind_and_listen(path: &Path) -> io::Result<OwnedFd> {
-    // Left over from a node that died at this very point; the lock keeps living ones away.
-    if fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket()) {
-        fs::remove_file(path)?;
-    }
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let listener = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     rustix::net::bind(&listener, &SocketAddrUnix::new(path)?)?;
