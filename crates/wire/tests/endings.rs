@@ -44,3 +44,32 @@ fn a_start_takes_no_live_socket_at_a_neighbouring_name() {
         assert!(UnixStream::connect(path).is_ok(), "{} was taken", path.display());
     }
 }
+
+#[test]
+fn late_connections_do_not_hold_up_a_drain() {
+    for round in 0..10 {
+        let node = Node::start(16);
+        let (path, over) = (&node.path, &AtomicBool::new(false));
+        let some = &AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let mut peers = Vec::new();
+                while peers.len() < 200 {
+                    let Ok(stream) = UnixStream::connect(path) else { break };
+                    let mut peer = Peer { stream, correlation: 1 };
+                    let hello = peer.frame(1, 0, 0, &greeting(1, VERSION));
+                    // The node may have ended it already.
+                    let _ = peer.send_bytes(&hello);
+                    peers.push(peer);
+                    some.store(peers.len() > 20, Ordering::Release);
+                }
+                some.store(true, Ordering::Release);
+                eventually("the drain is over", LONG, || over.load(Ordering::Acquire));
+            });
+            eventually("clients come", LONG, || some.load(Ordering::Acquire));
+            let all_ended = node.server.as_ref().unwrap().drain(SECOND * 3);
+            over.store(true, Ordering::Release);
+            assert!(all_ended, "round {round}: no call was under way, and the drain waited");
+        });
+    }
+}

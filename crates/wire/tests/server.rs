@@ -295,6 +295,7 @@ fn draining_finishes_what_is_under_way_and_lets_nobody_in() {
         bytes.extend_from_slice(&keepwarm_store::checksum::xxh3_64(&content).to_le_bytes());
         peer.send_bytes(&bytes).unwrap();
         assert_eq!(peer.receive_body::<PutDone>().0, [PutOutcome::Stored]);
+        assert_eq!(peer.refusal().code, RefusalCode::Draining, "and hears why it ends");
         assert!(draining.join().unwrap());
     });
     let outcomes = get(&space, &keys(6, 4), 1 << 20, SECOND);

@@ -28,6 +28,9 @@ use crate::messages::{
 /// How long a peer that broke the protocol has to hear so.
 const FAREWELL: Duration = Duration::from_millis(100);
 
+/// What clients of a draining node hear.
+pub(super) const GOING_DOWN: &str = "the node is going down: connect again when it is back";
+
 /// Most bytes of a greeting that could be meant well, whatever its version.
 const GREETING_BYTES_MAX: u32 = 4096;
 
@@ -104,13 +107,18 @@ pub fn serve(node: &Node, channel: &mut impl Channel, busy: &dyn Fn(bool)) -> En
     };
     let mut body = Vec::new();
     loop {
-        let ending = match conversation.next(&mut body, busy) {
-            Ok(()) if node.phase() == Phase::Serving => continue,
-            Ok(()) => Ending::Closed,
-            Err(ending) => ending,
+        // Before each wait: who was let in as a drain began is not waited for.
+        let served = match node.phase() {
+            Phase::Serving => conversation.next(&mut body, busy),
+            _ => Err(Ending::Refused(RefusalCode::Draining)),
         };
-        if let Ending::Violated(violation) = &ending {
-            conversation.say_farewell(RefusalCode::Violation, violation.to_string());
+        let Err(ending) = served else { continue };
+        match &ending {
+            Ending::Violated(violation) => {
+                conversation.say_farewell(RefusalCode::Violation, violation.to_string());
+            }
+            Ending::Refused(code) => conversation.say_farewell(*code, String::from(GOING_DOWN)),
+            _ => {}
         }
         return count(node, ending);
     }

@@ -12,7 +12,7 @@ use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, Shutdown, SocketFlags};
 
-use super::conversation::{refusal, serve};
+use super::conversation::{GOING_DOWN, refusal, serve};
 use super::counts::add;
 use super::node::{Node, Phase};
 use super::socket_file::wait_for_peer;
@@ -86,6 +86,10 @@ impl Listener {
         self.entries.lock().insert(number, entry.clone());
         add(&self.node.counts.connections, 1);
         let place = Place { listener: self.clone(), number };
+        if self.node.phase() != Phase::Serving {
+            // It may have come too late for the end of all idle ones.
+            return turn_away(&entry.fd, RefusalCode::Draining, String::from(GOING_DOWN));
+        }
         let builder = Builder::new().name(format!("keepwarm-{number}")).stack_size(STACK_BYTES);
         let spawned = builder.spawn(move || run(&place, socket, &entry));
         if spawned.is_err() {
@@ -100,7 +104,7 @@ impl Listener {
 
     /// Ends the connections on which no call is under way.
     pub(super) fn end_idle(&self) {
-        self.end(|entry| !entry.busy.load(Ordering::Acquire));
+        self.end(|entry| !entry.busy.load(Ordering::SeqCst));
     }
 
     /// Ends all connections.
@@ -144,7 +148,7 @@ impl Drop for Place {
 
 fn run(place: &Place, mut socket: Socket, entry: &Entry) {
     let node = &place.listener.node;
-    serve(node, &mut socket, &|busy| entry.busy.store(busy, Ordering::Release));
+    serve(node, &mut socket, &|busy| entry.busy.store(busy, Ordering::SeqCst));
     add(&node.counts.system_calls, socket.take_system_calls());
 }
 

@@ -54,16 +54,17 @@ impl Node {
     }
 
     pub(super) fn phase(&self) -> Phase {
-        match self.phase.load(Ordering::Acquire) {
+        match self.phase.load(Ordering::SeqCst) {
             0 => Phase::Serving,
             1 => Phase::Draining,
             _ => Phase::Stopped,
         }
     }
 
-    /// Phases only ever move on.
+    /// Phases only ever move on. All of this and of `Entry::busy` is in one order, so that either
+    /// a drain sees a connection idle and ends it, or the connection sees the drain.
     pub(super) fn advance(&self, phase: Phase) {
-        self.phase.fetch_max(phase as u8, Ordering::AcqRel);
+        self.phase.fetch_max(phase as u8, Ordering::SeqCst);
     }
 
     /// The session that all connections of one client share. It ends with the last of them.
