@@ -29,6 +29,7 @@ fuzz_target!(|data: &[u8]| {
     let bytes = stream(data);
     let mut script = Script::new(&bytes);
     serve(node, &mut script, &|_| {});
+    node.end_sessions();
     store.check().expect("the store adds up");
     let stats = store.stats();
     assert_eq!((stats.leases, stats.reads_in_flight, stats.writing_bytes), (0, 0, 0));

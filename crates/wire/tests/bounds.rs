@@ -140,3 +140,29 @@ fn beyond_the_common_budget_a_request_is_throttled_and_the_client_stays_up() {
     drop(peers);
     eventually("buffers are free again", LONG, || look() == Some(MissReason::Absent));
 }
+
+#[test]
+fn a_cut_call_leaves_the_clients_leases_for_their_time() {
+    let node = Node::start(16);
+    let proxy = Proxy::start(node.scratch("p"), &node.path);
+    let writer = attach(&node.connect(), "m");
+    let keys = keys(1, 4);
+    put(&writer, &keys, 300_000, LONG);
+    let reader = attach(&connect(&proxy.path), "m");
+    let told = Instant::now();
+    let found = reader.lookup(&keys, 0, Some(SECOND * 3), LONG).unwrap();
+    let holds = Duration::from_millis(found.lease_ms.into());
+    proxy.close_gate();
+    assert_ne!(get(&reader, &keys, 300_000, SECOND / 10), [GetOutcome::Ok; 4]);
+    proxy.open_gate();
+    let server = node.server.as_ref().unwrap();
+    eventually("the cut connection is gone", LONG, || server.connections() == 1);
+    let leases = node.store.stats().leases;
+    assert!(leases == 1 || told.elapsed() >= holds, "a lease ended before its time");
+    assert_eq!(reader.renew(found.lease.unwrap(), SECOND, LONG), Ok(true), "from a new connection");
+    drop(reader);
+    eventually("the session goes with its last lease", LONG, || {
+        let stats = node.store.stats();
+        (stats.leases, stats.namespaces[0].sessions) == (0, 1)
+    });
+}

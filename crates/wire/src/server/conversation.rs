@@ -2,14 +2,14 @@
 //! calls that move more than a frame.
 
 use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
 use keepwarm_store::types::{Epoch, LeaseId, NamespaceId};
-use keepwarm_store::{AttachError, Session, StoreError};
+use keepwarm_store::{AttachError, StoreError};
 
 use super::counts::{add, figures};
 use super::node::{Node, Phase};
+use super::sessions::Seat;
 use crate::channel::{Channel, Patience};
 use crate::codec::{Body, Malformed, decode};
 use crate::deadline::Deadline;
@@ -147,7 +147,7 @@ pub(super) fn refusal(correlation: u64, code: RefusalCode, text: String) -> Vec<
 }
 
 /// The handshake, within its own time.
-fn greet(node: &Node, channel: &mut impl Channel) -> Result<(Arc<Session>, u16), Ending> {
+fn greet<'a>(node: &'a Node, channel: &mut impl Channel) -> Result<(Seat<'a>, u16), Ending> {
     let mut patience = Patience::until(Deadline::after(node.config.handshake));
     let header = receive_header(channel, None, &mut patience)?;
     expect(&header, Opcode::Hello, 0)?;
@@ -189,7 +189,7 @@ fn greet(node: &Node, channel: &mut impl Channel) -> Result<(Arc<Session>, u16),
     append_frame(&mut out, head, |out| reply.write(out));
     flush(channel, &mut out, &mut patience)?;
     node.counts.request(Opcode::Hello);
-    Ok((node.session(greeting.token), version))
+    Ok((node.sessions.seat(&node.store, greeting.token), version))
 }
 
 fn no_payload(header: &Header) -> Result<(), Violation> {
@@ -203,7 +203,7 @@ fn no_payload(header: &Header) -> Result<(), Violation> {
 pub(super) struct Conversation<'a, C> {
     pub(super) node: &'a Node,
     pub(super) channel: &'a mut C,
-    pub(super) session: Arc<Session>,
+    pub(super) session: Seat<'a>,
     pub(super) version: u16,
     /// What it may follow.
     pub(super) attached: Vec<NamespaceId>,
@@ -277,6 +277,9 @@ impl<C: Channel> Conversation<'_, C> {
                 let RenewRequest { incarnation, lease, lease_ms } = self.read(body)?;
                 let hold = Duration::from_millis(lease_ms.into());
                 let held = self.ours(incarnation) && self.session.renew(lease, hold);
+                if held {
+                    self.session.told_lease(hold);
+                }
                 self.reply(opcode, &RenewReply(held))
             }
             Opcode::Release => {
@@ -342,11 +345,13 @@ impl<C: Channel> Conversation<'_, C> {
         };
         let LookupRequest { namespace, epoch, first_position, .. } = *request;
         let found = self.session.lookup(namespace, epoch, &request.keys, first_position, lease);
-        let (lease, reply) = (found.lease, LookupReply(found));
-        let sent = self.reply(Opcode::Lookup, &reply);
-        if let (Err(_), Some(lease)) = (&sent, lease) {
+        let (lease, hold) = (found.lease, Duration::from_millis(found.lease_ms.into()));
+        let sent = self.reply(Opcode::Lookup, &LookupReply(found));
+        match (&sent, lease) {
+            (Ok(()), Some(_)) => self.session.told_lease(hold),
             // Nobody will ever know of it.
-            self.session.release(lease);
+            (Err(_), Some(lease)) => self.session.release(lease),
+            (_, None) => {}
         }
         sent
     }

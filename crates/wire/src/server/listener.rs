@@ -53,6 +53,7 @@ impl Listener {
         let builder = Builder::new().name(String::from("keepwarm-accept"));
         builder.stack_size(STACK_BYTES).spawn(move || {
             while self.node.phase() == Phase::Serving {
+                self.node.sessions.end_over();
                 if matches!(wait_for_peer(&socket, LOOK_UP), Ok(false)) {
                     continue;
                 }

@@ -11,6 +11,7 @@ mod follows;
 mod listener;
 mod node;
 mod reads;
+mod sessions;
 mod socket_file;
 mod writes;
 
@@ -130,6 +131,7 @@ impl Drop for Server {
         // Once more: one may have been accepted in between.
         self.listener.end_all();
         self.listener.wait_until_empty(Deadline::after(STOP_WAIT));
+        self.listener.node.end_sessions();
         if let Some(mut house) = house {
             house.stop();
         }

@@ -1,17 +1,15 @@
 //! What all connections of a server share.
 
-use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 
-use keepwarm_store::{Session, Store};
-use parking_lot::Mutex;
+use keepwarm_store::Store;
 
 use super::ServerConfig;
 use super::counts::Counts;
+use super::sessions::Sessions;
 use crate::frame_io::GROWTH_BYTES;
 use crate::frames::BODY_BYTES_MAX;
-use crate::messages::Token;
 
 /// Bytes of buffers for large bodies at once, on all connections.
 const BODIES_BYTES_MAX: u64 = 16 * BODY_BYTES_MAX as u64;
@@ -36,7 +34,7 @@ pub struct Node {
     /// Bytes that gets under way have yet to send.
     loads_bytes: AtomicU64,
     bodies_bytes: AtomicU64,
-    sessions: Mutex<HashMap<Token, Weak<Session>>>,
+    pub(super) sessions: Sessions,
 }
 
 impl Node {
@@ -44,12 +42,12 @@ impl Node {
     pub fn new(store: Arc<Store>, config: ServerConfig) -> Node {
         Node {
             store,
+            sessions: Sessions::new(config.clients_max),
             config,
             counts: Counts::default(),
             phase: AtomicU8::new(Phase::Serving as u8),
             loads_bytes: AtomicU64::new(0),
             bodies_bytes: AtomicU64::new(0),
-            sessions: Mutex::new(HashMap::new()),
         }
     }
 
@@ -67,17 +65,9 @@ impl Node {
         self.phase.fetch_max(phase as u8, Ordering::SeqCst);
     }
 
-    /// The session that all connections of one client share. It ends with the last of them.
-    pub(super) fn session(&self, token: Token) -> Arc<Session> {
-        let mut sessions = self.sessions.lock();
-        if let Some(session) = sessions.get(&token).and_then(Weak::upgrade) {
-            return session;
-        }
-        // As many live ones remain as there are connections, which are bounded.
-        sessions.retain(|_, session| session.strong_count() > 0);
-        let session = Arc::new(self.store.session());
-        sessions.insert(token, Arc::downgrade(&session));
-        session
+    /// Ends the sessions of clients that have no connection, and with them their leases.
+    pub fn end_sessions(&self) {
+        self.sessions.end_kept();
     }
 
     /// Counts `bytes` as asked for, until the guard goes.

@@ -1,0 +1,128 @@
+//! One session for all connections of a client, by the token of its greeting. What it has leased
+//! stays for as long as it was told, even if the client's last connection is cut meanwhile: it may
+//! be on its way back.
+//!
+//! ```text
+//!  first connection ─► session ─► last connection ends ─► the leases told have ended ─► gone
+//!                                   └ none told, too many kept, or going down ─► gone
+//! ```
+
+use std::collections::HashMap;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use keepwarm_store::{Session, Store};
+use parking_lot::Mutex;
+
+use crate::deadline::Deadline;
+use crate::messages::Token;
+
+/// Longest that a lease holds without being renewed.
+const LEASE_MAX: Duration = Duration::from_secs(10);
+
+/// Clients with a connection, and those that left leases behind.
+pub(super) struct Sessions {
+    clients: Mutex<HashMap<Token, Client>>,
+    /// Clients without a connection, at most.
+    kept_max: usize,
+}
+
+struct Client {
+    session: Arc<Session>,
+    connections: usize,
+    /// End of the last lease that was told.
+    leased_until: Option<Deadline>,
+}
+
+impl Client {
+    fn is_over(&self) -> bool {
+        self.connections == 0 && self.leased_until.is_none_or(Deadline::passed)
+    }
+}
+
+impl Sessions {
+    pub(super) fn new(kept_max: usize) -> Sessions {
+        Sessions { clients: Mutex::new(HashMap::new()), kept_max }
+    }
+
+    /// A connection's hold on its client's session.
+    pub(super) fn seat(&self, store: &Arc<Store>, token: Token) -> Seat<'_> {
+        let mut clients = self.clients.lock();
+        let client = clients.entry(token).or_insert_with(|| Client {
+            session: Arc::new(store.session()),
+            connections: 0,
+            leased_until: None,
+        });
+        client.connections += 1;
+        Seat { sessions: self, token, session: client.session.clone() }
+    }
+
+    /// Ends sessions whose time is over.
+    pub(super) fn end_over(&self) {
+        self.end(|client| client.is_over());
+    }
+
+    /// Ends all sessions without a connection.
+    pub(super) fn end_kept(&self) {
+        self.end(|client| client.connections == 0);
+    }
+
+    fn end(&self, which: impl Fn(&Client) -> bool) {
+        let ended: Vec<_> =
+            self.clients.lock().extract_if(|_, client| which(client)).map(|(_, c)| c).collect();
+        // Their leases end here, outside of the lock.
+        drop(ended);
+    }
+
+    fn leave(&self, token: Token) {
+        let mut clients = self.clients.lock();
+        let Some(client) = clients.get_mut(&token) else { return };
+        client.connections -= 1;
+        if client.connections > 0 {
+            return;
+        }
+        let kept = || clients.iter().filter(|(_, client)| client.connections == 0);
+        let ending = match clients[&token].is_over() {
+            true => Some(token),
+            false if kept().count() > self.kept_max => {
+                kept().min_by_key(|(_, client)| client.leased_until).map(|(token, _)| *token)
+            }
+            false => None,
+        };
+        let ended = ending.and_then(|token| clients.remove(&token));
+        drop(clients);
+        drop(ended);
+    }
+}
+
+/// A client's session, as one of its connections holds it.
+pub(super) struct Seat<'a> {
+    sessions: &'a Sessions,
+    token: Token,
+    session: Arc<Session>,
+}
+
+impl Seat<'_> {
+    /// The client was told of a lease that holds for so long from now.
+    pub(super) fn told_lease(&self, hold: Duration) {
+        let until = Some(Deadline::after(hold.min(LEASE_MAX)));
+        if let Some(client) = self.sessions.clients.lock().get_mut(&self.token) {
+            client.leased_until = client.leased_until.max(until);
+        }
+    }
+}
+
+impl Deref for Seat<'_> {
+    type Target = Session;
+
+    fn deref(&self) -> &Session {
+        &self.session
+    }
+}
+
+impl Drop for Seat<'_> {
+    fn drop(&mut self) {
+        self.sessions.leave(self.token);
+    }
+}
