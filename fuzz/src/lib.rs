@@ -46,7 +46,7 @@ pub fn stream(input: &[u8]) -> Vec<u8> {
             correlation: u64::from(correlation),
             payload_bytes: payload.len() as u64,
         };
-        append_frame(&mut out, head, |out| out.extend_from_slice(body));
+        append_frame(&mut out, head, |out| out.extend_from_slice(body)).expect("a body that fits");
         out.extend_from_slice(payload);
         if flags & keepwarm_wire::frames::flags::TRAILER != 0 {
             let sum = keepwarm_store::checksum::xxh3_64(payload) ^ u64::from(trailer);

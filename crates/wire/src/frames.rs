@@ -261,12 +261,22 @@ pub struct FrameHead {
 }
 
 /// Appends header and body to `out`; the payload, if any, is the caller's to send after it.
-pub fn append_frame(out: &mut Vec<u8>, head: FrameHead, body: impl FnOnce(&mut Vec<u8>)) {
+///
+/// # Errors
+/// The body is larger than any may be; `out` is as it was.
+pub fn append_frame(
+    out: &mut Vec<u8>,
+    head: FrameHead,
+    body: impl FnOnce(&mut Vec<u8>),
+) -> Result<(), Violation> {
     let start = out.len();
     out.resize(start + HEADER_BYTES, 0);
     body(out);
     let body_bytes = crate::codec::length(out.len() - start - HEADER_BYTES);
-    debug_assert!(body_bytes as usize <= BODY_BYTES_MAX, "callers hold the limits");
+    if body_bytes as usize > BODY_BYTES_MAX {
+        out.truncate(start);
+        return Err(Violation::Body { bytes: body_bytes });
+    }
     let FrameHead { version, code, flags, correlation, payload_bytes } = head;
     let mut header =
         Header { version, code, flags, correlation, body_bytes, payload_bytes, checksum: 0 };
@@ -274,6 +284,7 @@ pub fn append_frame(out: &mut Vec<u8>, head: FrameHead, body: impl FnOnce(&mut V
     hash.update(&out[start + HEADER_BYTES..]);
     header.checksum = hash.digest();
     out[start..start + HEADER_BYTES].copy_from_slice(&header.to_bytes());
+    Ok(())
 }
 
 /// The best version that both sides speak, if there is one.

@@ -166,3 +166,24 @@ fn a_cut_call_leaves_the_clients_leases_for_their_time() {
         (stats.leases, stats.namespaces[0].sessions) == (0, 1)
     });
 }
+
+#[test]
+fn figures_of_many_tenants_arrive_whole() {
+    let mut config = store_config(16);
+    for n in 0..1000 {
+        let name = format!("tenant-of-a-large-company-with-a-long-name-{n:04}");
+        config.tenants.push(TenantConfig { name, ..TenantConfig::public_default() });
+    }
+    let scratch = Scratch::new();
+    let path = scratch.path("s");
+    let store = Store::open(config, Arc::new(SystemClock)).unwrap();
+    let _server = Server::start(store, ServerConfig::new(&path)).unwrap();
+    let memory = connect(&path);
+    let figures = memory.stat(LONG).unwrap();
+    for n in 0..1000 {
+        let name = format!("tenant.tenant-of-a-large-company-with-a-long-name-{n:04}.bytes");
+        assert_eq!(figures.number(&name), Some(0));
+    }
+    assert!(figures.number("server.connections").is_some(), "the last ones too");
+    assert_eq!(memory.health().state, HealthState::Up);
+}

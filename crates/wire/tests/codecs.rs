@@ -7,8 +7,8 @@ use keepwarm_store::types::{
 use keepwarm_store::{Event, EventBatch, EventKind, Hit, Lookup, Reported};
 use keepwarm_wire::codec::{Body, decode};
 use keepwarm_wire::frames::{
-    FrameHead, HEADER_BYTES, Header, KEYS_MAX, Opcode, VERSION, Violation, agree, append_frame,
-    flags,
+    BODY_BYTES_MAX, FrameHead, HEADER_BYTES, Header, KEYS_MAX, Opcode, VERSION, Violation, agree,
+    append_frame, flags,
 };
 use keepwarm_wire::messages::*;
 use proptest::collection::vec;
@@ -277,7 +277,7 @@ proptest! {
         let (code, flags) = (Opcode::Put as u8, flags::REPLY);
         let head = FrameHead { version: VERSION, code, flags, correlation, payload_bytes };
         let mut frame = Vec::new();
-        append_frame(&mut frame, head, |out| out.extend_from_slice(&body));
+        append_frame(&mut frame, head, |out| out.extend_from_slice(&body)).unwrap();
         let header = Header::parse(frame.first_chunk().unwrap()).unwrap();
         prop_assert_eq!(header.check(&body), Ok(()));
         prop_assert_eq!(header.body_bytes as usize, body.len());
@@ -349,7 +349,7 @@ fn a_frame_by_hand() {
         correlation: 0x0102_0304_0506_0708,
         payload_bytes: 0,
     };
-    append_frame(&mut frame, head, |out| PingReply { incarnation: 9 }.write(out));
+    append_frame(&mut frame, head, |out| PingReply { incarnation: 9 }.write(out)).unwrap();
     let expected_head = [
         b'K', b'W', b'R', b'M', 1, 0, 15, 1, 8, 7, 6, 5, 4, 3, 2, 1, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0,
         0, 0, 0, 0, 0, 0,
@@ -360,4 +360,33 @@ fn a_frame_by_hand() {
     let checksum = keepwarm_store::checksum::xxh3_64(&hashed);
     assert_eq!(frame[32..40], checksum.to_le_bytes());
     assert_eq!(frame[40..], 9u64.to_le_bytes());
+}
+
+#[test]
+fn a_body_larger_than_any_is_an_error_and_leaves_no_trace() {
+    let (version, code, correlation) = (VERSION, Opcode::Stat as u8, 1);
+    let head = FrameHead { version, code, flags: 0, correlation, payload_bytes: 0 };
+    let mut out = vec![1, 2, 3];
+    let large = |out: &mut Vec<u8>| out.resize(out.len() + BODY_BYTES_MAX + 1, 0);
+    let bytes = BODY_BYTES_MAX as u32 + 1;
+    assert_eq!(append_frame(&mut out, head, large), Err(Violation::Body { bytes }));
+    assert_eq!(out, [1, 2, 3]);
+}
+
+#[test]
+fn figures_are_cut_into_pages_that_fit() {
+    let text = StatValue::Text("x".repeat(9000));
+    let all: Vec<_> =
+        (0..3000).map(|n| (format!("{n}{}", "n".repeat(300)), text.clone())).collect();
+    let mut together = Vec::new();
+    for page in StatReply(all.clone()).pages() {
+        let mut bytes = Vec::new();
+        page.write(&mut bytes);
+        assert!(bytes.len() <= BODY_BYTES_MAX);
+        together.extend(page.0);
+    }
+    assert_eq!(together, all);
+    let many = vec![(String::new(), StatValue::Number(0)); 200_000];
+    assert!(StatReply(many).pages().iter().all(|page| page.0.len() <= KEYS_MAX));
+    assert_eq!(StatReply(Vec::new()).pages(), [StatReply(Vec::new())]);
 }

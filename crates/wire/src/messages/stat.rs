@@ -32,9 +32,44 @@ impl Body for StatRequest {
     }
 }
 
-/// The figures, in the node's order; names are dotted, units last.
+/// The figures, in the node's order; names are dotted, units last. Where they are too many for one
+/// frame, further ones follow: all but the last are flagged `MORE`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StatReply(pub Vec<(String, StatValue)>);
+
+impl StatReply {
+    /// Cuts the figures into what fits a frame; at least one.
+    pub fn pages(self) -> Vec<StatReply> {
+        let (mut pages, mut page, mut bytes) = (Vec::new(), Vec::new(), 0);
+        for figure in self.0 {
+            let more = figure_bytes(&figure);
+            if bytes + more > PAGE_BYTES {
+                pages.push(StatReply(std::mem::take(&mut page)));
+                bytes = 0;
+            }
+            bytes += more;
+            page.push(figure);
+        }
+        pages.push(StatReply(page));
+        pages
+    }
+}
+
+/// Most bytes of a page's figures: a quarter of what a body may have, and far fewer than
+/// `KEYS_MAX` figures.
+const PAGE_BYTES: usize = 1 << 20;
+
+/// At least as many bytes as the figure takes in a body, and never few.
+fn figure_bytes((name, value): &(String, StatValue)) -> usize {
+    let text = match value {
+        StatValue::Text(text) => text.len().min(TEXT_BYTES_MAX),
+        StatValue::Number(_) | StatValue::Ratio(_) => 0,
+    };
+    FIGURE_BYTES_MOST + name.len().min(NAME_BYTES_MAX) + text
+}
+
+/// Two counts, a kind and a number, rounded up.
+const FIGURE_BYTES_MOST: usize = 20;
 
 impl Body for StatReply {
     const NAME: &'static str = "stat reply";

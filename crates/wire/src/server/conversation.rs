@@ -142,7 +142,8 @@ pub(super) fn refusal(correlation: u64, code: RefusalCode, text: String) -> Vec<
     let code_of_hello = Opcode::Hello as u8;
     let head =
         FrameHead { version: VERSION, code: code_of_hello, flags, correlation, payload_bytes: 0 };
-    append_frame(&mut out, head, |out| Refusal { code, text }.write(out));
+    // Its text is cut to what fits.
+    let _ = append_frame(&mut out, head, |out| Refusal { code, text }.write(out));
     out
 }
 
@@ -186,7 +187,7 @@ fn greet<'a>(node: &'a Node, channel: &mut impl Channel) -> Result<(Seat<'a>, u1
         payload_bytes: 0,
     };
     let mut out = Vec::new();
-    append_frame(&mut out, head, |out| reply.write(out));
+    append_frame(&mut out, head, |out| reply.write(out))?;
     flush(channel, &mut out, &mut patience)?;
     node.counts.request(Opcode::Hello);
     Ok((node.sessions.seat(&node.store, greeting.token), version))
@@ -303,7 +304,7 @@ impl<C: Channel> Conversation<'_, C> {
             Opcode::Epoch => self.epoch(self.read(body)?),
             Opcode::Stat => {
                 let StatRequest = self.read(body)?;
-                self.reply(opcode, &StatReply(figures(self.node)))
+                self.stat()
             }
             Opcode::Subscribe => self.follow(self.read(body)?),
             Opcode::Ping => {
@@ -354,6 +355,17 @@ impl<C: Channel> Conversation<'_, C> {
             (_, None) => {}
         }
         sent
+    }
+
+    /// In as many frames as it takes.
+    fn stat(&mut self) -> Result<(), Ending> {
+        let mut pages = StatReply(figures(self.node)).pages().into_iter().peekable();
+        while let Some(page) = pages.next() {
+            let more = if pages.peek().is_some() { flags::MORE } else { 0 };
+            self.append(Opcode::Stat, flags::REPLY | more, 0, |out| page.write(out));
+            self.flush()?;
+        }
+        Ok(())
     }
 
     fn release(&self, incarnation: u64, lease: LeaseId) {
@@ -435,7 +447,15 @@ impl<C: Channel> Conversation<'_, C> {
     ) {
         let (version, correlation) = (self.version, self.correlation);
         let head = FrameHead { version, code, flags, correlation, payload_bytes };
-        append_frame(&mut self.out, head, body);
+        if let Err(violation) = append_frame(&mut self.out, head, body) {
+            // A limit of this node's own: the request fails, its connection goes on.
+            let text = format!("the answer does not fit: {violation}");
+            let flags = flags::REPLY | flags::REFUSED;
+            let head = FrameHead { flags, payload_bytes: 0, ..head };
+            let refusal = Refusal { code: RefusalCode::Failed, text };
+            // A refusal always fits.
+            let _ = append_frame(&mut self.out, head, |out| refusal.write(out));
+        }
     }
 
     /// Sends what was appended.

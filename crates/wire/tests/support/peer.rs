@@ -55,7 +55,7 @@ impl Peer {
         let mut out = Vec::new();
         let (version, correlation) = (VERSION, self.correlation);
         let head = FrameHead { version, code, flags, correlation, payload_bytes };
-        append_frame(&mut out, head, |out| body.write(out));
+        append_frame(&mut out, head, |out| body.write(out)).expect("a body that fits");
         out
     }
 

@@ -18,13 +18,17 @@ use crate::frames::{
     FrameHead, Header, Opcode, VERSION, VERSION_OLDEST, Violation, append_frame, flags,
 };
 use crate::messages::{
-    AttachReply, AttachRequest, Greeting, GreetingReply, Refusal, RefusalCode, Token,
+    AttachReply, AttachRequest, Greeting, GreetingReply, Refusal, RefusalCode, StatReply,
+    StatRequest, StatValue, Token,
 };
 
 /// How long a refused namespace is not asked for again on one connection.
 const REFUSED_FOR: Duration = Duration::from_secs(2);
 /// Pause before connecting again to a node whose queue of connections is full.
 const QUEUE_PAUSE: Duration = Duration::from_millis(5);
+
+/// Figures beyond which a node is not believed.
+const FIGURES_MAX: usize = 1 << 20;
 
 /// Why a call on a connection did not come to its end.
 #[derive(Debug, thiserror::Error)]
@@ -163,6 +167,23 @@ impl Link {
         self.receive_reply(&header, opcode, until)
     }
 
+    /// The node's figures, in as many frames as it sends.
+    pub(super) fn stat(&mut self, until: Deadline) -> Result<Vec<(String, StatValue)>, Cut> {
+        self.send(Opcode::Stat, |out| StatRequest.write(out), until)?;
+        let mut figures = Vec::new();
+        while figures.len() < FIGURES_MAX {
+            let header = self.receive_header(until)?;
+            let more = header.flags & flags::MORE;
+            let flags = flags::REPLY | more;
+            let StatReply(some) = self.receive_part(&header, Opcode::Stat, flags, until)?;
+            figures.extend(some);
+            if more == 0 {
+                return Ok(figures);
+            }
+        }
+        Err(Violation::Unexpected("more figures than any node has").into())
+    }
+
     /// The space's number on this connection; asks for it the first time.
     pub(super) fn namespace(
         &mut self,
@@ -207,7 +228,7 @@ impl Link {
         self.correlation += 1;
         let head = self.head(opcode, 0, 0);
         self.out.clear();
-        append_frame(&mut self.out, head, body);
+        append_frame(&mut self.out, head, body)?;
         Ok(flush(&mut self.socket, &mut self.out, &mut Patience::until(until))?)
     }
 

@@ -38,7 +38,7 @@ use crate::frames::{Opcode, Violation};
 use crate::messages::{
     DropReply, DropRequest, EpochReply, EpochRequest, LookupReply, LookupRequest, PingReply,
     PingRequest, Refusal, RefusalCode, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest,
-    ReportReply, ReportRequest, Since, StatReply, StatRequest, Token, TouchReply, TouchRequest,
+    ReportReply, ReportRequest, Since, Token, TouchReply, TouchRequest,
 };
 
 /// Share of a lease's time that is relied on.
@@ -389,8 +389,7 @@ impl Transport for Unix {
     }
 
     fn stat(&self, until: Deadline) -> Result<NodeStat, Unserved> {
-        let StatReply(figures) = self.call(Opcode::Stat, |out| StatRequest.write(out), until)?;
-        Ok(NodeStat(figures))
+        Ok(NodeStat(self.node.with_link(until, |link| link.stat(until))?))
     }
 
     fn subscribe(

@@ -92,7 +92,7 @@ impl Link {
     fn send_block(&mut self, index: u32, from: &[u8], until: Deadline) -> Result<(), Cut> {
         let head = self.head(Opcode::PutData, flags::TRAILER, from.len() as u64);
         self.out.clear();
-        append_frame(&mut self.out, head, |out| PutDataHead { index }.write(out));
+        append_frame(&mut self.out, head, |out| PutDataHead { index }.write(out))?;
         let mut hash = Hasher::new();
         let mut patience = Patience::until(until);
         let mut first: &[u8] = &self.out;
