@@ -187,3 +187,18 @@ fn figures_of_many_tenants_arrive_whole() {
     assert!(figures.number("server.connections").is_some(), "the last ones too");
     assert_eq!(memory.health().state, HealthState::Up);
 }
+
+#[test]
+fn a_get_that_claims_much_sheds_nobodys_puts() {
+    let node = Node::start(64);
+    let space = attach(&node.connect(), "m");
+    let here = keys(4, 8);
+    put(&space, &here, 1 << 20, LONG);
+    let (mut peer, attached) = Peer::attached(&node.path);
+    let real = here.iter().map(|key| GetAsk { key: *key, part: 0, length: 1 << 20 });
+    let claimed = keys(5, 8).into_iter().map(|key| GetAsk { key, part: 0, length: u32::MAX });
+    let (namespace, epoch) = (attached.namespace, attached.epoch);
+    peer.send(Opcode::Get, &GetRequest { namespace, epoch, asks: real.chain(claimed).collect() });
+    eventually("the get is under way", LONG, || node.store.stats().reads_in_flight > 0);
+    assert_eq!(put(&space, &keys(6, 2), 5000, LONG), [PutOutcome::Stored; 2]);
+}

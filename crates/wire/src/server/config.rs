@@ -21,7 +21,9 @@ pub struct ServerConfig {
     /// A peer that does not take or send a mebibyte (or the rest of a frame) within this is closed.
     /// Too short: slow engines lose calls; too long: what a dead one held stays held.
     pub stall: Duration,
-    /// Puts are shed while more bytes than this are asked for by gets under way: loads come first.
+    /// Puts are shed while more bytes than this are asked for by gets under way, each of which
+    /// counts for at most 64 MiB: loads come first. Too low: one get sheds all puts; too high: gets
+    /// wait behind them.
     pub put_watermark_bytes: u64,
     /// A follower of events hears at least this often.
     pub heartbeat: Duration,

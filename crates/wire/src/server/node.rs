@@ -14,6 +14,10 @@ use crate::frames::BODY_BYTES_MAX;
 /// Bytes of buffers for large bodies at once, on all connections.
 const BODIES_BYTES_MAX: u64 = 16 * BODY_BYTES_MAX as u64;
 
+/// What one get counts for, at most: its lengths are the client's claim, and a client that does not
+/// take what it asked for must not shed everybody's puts.
+const LOAD_BYTES_MAX: u64 = 64 << 20;
+
 /// How far a server is from its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -72,8 +76,9 @@ impl Node {
 
     /// Counts `bytes` as asked for, until the guard goes.
     pub(super) fn load(&self, bytes: u64) -> Load<'_> {
-        self.loads_bytes.fetch_add(bytes, Ordering::AcqRel);
-        Load { node: self, bytes }
+        let counted = bytes.min(LOAD_BYTES_MAX);
+        self.loads_bytes.fetch_add(counted, Ordering::AcqRel);
+        Load { node: self, left: bytes, counted }
     }
 
     pub(super) fn loads_bytes(&self) -> u64 {
@@ -89,15 +94,18 @@ impl Node {
 /// Bytes that a get has yet to send.
 pub(super) struct Load<'a> {
     node: &'a Node,
-    bytes: u64,
+    left: u64,
+    /// Of `left`, what the node's sum holds.
+    counted: u64,
 }
 
 impl Load<'_> {
     /// Some have been sent.
     pub(super) fn sent(&mut self, bytes: u64) {
-        let bytes = bytes.min(self.bytes);
-        self.bytes -= bytes;
-        self.node.loads_bytes.fetch_sub(bytes, Ordering::AcqRel);
+        self.left = self.left.saturating_sub(bytes);
+        let counted = self.left.min(LOAD_BYTES_MAX);
+        self.node.loads_bytes.fetch_sub(self.counted - counted, Ordering::AcqRel);
+        self.counted = counted;
     }
 }
 
