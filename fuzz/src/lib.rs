@@ -16,12 +16,16 @@ use keepwarm_wire::codec::{Body, decode};
 use keepwarm_wire::deadline::Deadline;
 use keepwarm_wire::frames::{FrameHead, VERSION, append_frame};
 
-/// Reads `bytes` as `B`; what is accepted must be exactly what would be written.
+/// Reads `bytes` as `B`; what is accepted must be what would be written, save for codes that only a
+/// newer node knows: those are written as what they were read as.
 pub fn one_encoding<B: Body>(bytes: &[u8]) {
     if let Ok(body) = decode::<B>(VERSION, bytes) {
         let mut again = Vec::new();
         body.write(&mut again);
-        assert_eq!(again, bytes, "{} has two encodings", B::NAME);
+        assert_eq!(again.len(), bytes.len(), "{} has two encodings", B::NAME);
+        let mut stable = Vec::new();
+        decode::<B>(VERSION, &again).expect("what was written can be read").write(&mut stable);
+        assert_eq!(again, stable, "{} has two encodings", B::NAME);
     }
 }
 

@@ -1,4 +1,5 @@
-//! Killed clients leave nothing behind, once their leases have ended. Alone in its process, because it counts descriptors.
+//! Killed clients leave nothing behind, once their leases have ended. Alone in its process, because
+//! it counts descriptors.
 
 mod support;
 

@@ -4,7 +4,7 @@
 use keepwarm_store::types::NamespaceId;
 use keepwarm_store::{Event, EventBatch, EventKind};
 
-use super::tier_from_code;
+use super::read_tier;
 use crate::codec::{Body, Malformed, Reader, Write, length};
 
 /// Where a follower goes on.
@@ -119,8 +119,8 @@ fn read_event(reader: &mut Reader<'_>) -> Result<Event, Malformed> {
         1 => EventKind::Stored { key: reader.key()?, engine_hash: reader.option_u64()? },
         2 => {
             let (key, engine_hash) = (reader.key()?, reader.option_u64()?);
-            let tier = tier_from_code(reader.u8()?);
-            let tier = tier.ok_or_else(|| reader.malformed("unknown tier"))?;
+            let tier = read_tier(reader.u8()?);
+            let tier = tier.ok_or_else(|| reader.malformed("no tier"))?;
             EventKind::Removed { key, engine_hash, tier }
         }
         3 => EventKind::Cleared,

@@ -3,7 +3,7 @@
 use keepwarm_store::types::{BlockKey, Epoch, Generation, LeaseId, NamespaceId};
 use keepwarm_store::{Hit, Lookup};
 
-use super::{miss_from_code, tier_from_code};
+use super::{read_miss, read_tier};
 use crate::codec::{Body, Malformed, Reader, Write, length};
 use crate::frames::KEYS_MAX;
 
@@ -79,10 +79,7 @@ impl Body for LookupReply {
         let prefix = reader.u32()?;
         let miss = match reader.u8()? {
             0 => None,
-            code => {
-                let reason = miss_from_code(code);
-                Some(reason.ok_or_else(|| reader.malformed("unknown miss reason"))?)
-            }
+            code => Some(read_miss(reader, code)?),
         };
         let lease = reader.option_u64()?.map(LeaseId);
         let (lease_ms, restore_ns) = (reader.u32()?, reader.u64()?);
@@ -90,7 +87,7 @@ impl Body for LookupReply {
         let count = reader.count(KEYS_MAX, HIT_BYTES)?;
         let (records, _) = reader.bytes(count * HIT_BYTES)?.as_chunks();
         let hits: Option<Vec<_>> = records.iter().map(read_hit).collect();
-        let hits = hits.ok_or_else(|| reader.malformed("unknown tier"))?;
+        let hits = hits.ok_or_else(|| reader.malformed("a hit without a tier"))?;
         if prefix as usize > hits.len() {
             return Err(reader.malformed("a prefix longer than the prompt"));
         }
@@ -119,7 +116,7 @@ fn hit_bytes(hit: &Option<Hit>) -> [u8; HIT_BYTES] {
     bytes
 }
 
-/// `None`: an unknown tier.
+/// `None`: a hit without a tier.
 fn read_hit(bytes: &[u8; HIT_BYTES]) -> Option<Option<Hit>> {
     if *bytes == [0; HIT_BYTES] {
         return Some(None);
@@ -127,7 +124,7 @@ fn read_hit(bytes: &[u8; HIT_BYTES]) -> Option<Option<Hit>> {
     let u32_at = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|i| bytes[at + i]));
     let u64_at = |at: usize| u64::from_le_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|i| bytes[at + i]));
     Some(Some(Hit {
-        tier: tier_from_code(bytes[0])?,
+        tier: read_tier(bytes[0])?,
         length: u32_at(1),
         generation: Generation(u32_at(5)),
         checksum: u64_at(9),

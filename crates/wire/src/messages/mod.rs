@@ -1,7 +1,8 @@
 //! One file per command: what asks, what answers, byte by byte. Knows no sockets.
 //!
 //! A request that cannot be served as such is answered by a [`Refusal`]; what becomes of a single
-//! block is an outcome inside the reply, never a refusal.
+//! block is an outcome inside the reply, never a refusal. A code that only a newer node knows is
+//! read as the nearest known one: a client must not take its node for broken.
 
 mod attach;
 mod blocks;
@@ -91,8 +92,10 @@ impl Body for Refusal {
     }
 
     fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let code = RefusalCode::from_code(reader.u8()?);
-        let code = code.ok_or_else(|| reader.malformed("unknown refusal code"))?;
+        let code = match reader.u8()? {
+            0 => return Err(reader.malformed("no refusal code")),
+            code => RefusalCode::from_code(code).unwrap_or(RefusalCode::Failed),
+        };
         Ok(Refusal { code, text: reader.text(TEXT_BYTES_MAX)? })
     }
 }
@@ -122,6 +125,22 @@ pub fn tier_from_code(code: u8) -> Option<Tier> {
     [Tier::Dram, Tier::Flash, Tier::Object].get(usize::from(code).checked_sub(1)?).copied()
 }
 
+/// A miss reason; one that only a newer node knows is a miss all the same.
+fn read_miss(reader: &Reader<'_>, code: u8) -> Result<MissReason, Malformed> {
+    match code {
+        0 => Err(reader.malformed("no miss reason")),
+        code => Ok(miss_from_code(code).unwrap_or(MissReason::Absent)),
+    }
+}
+
+/// A tier; one that only a newer node knows is taken for the slowest.
+fn read_tier(code: u8) -> Option<Tier> {
+    match code {
+        0 => None,
+        code => Some(tier_from_code(code).unwrap_or(Tier::Object)),
+    }
+}
+
 /// A get's outcome in two bytes. `Ok` never travels so: its bytes do.
 fn write_get_outcome(out: &mut Vec<u8>, outcome: GetOutcome) {
     let (kind, reason) = match outcome {
@@ -137,10 +156,7 @@ fn read_get_outcome(reader: &mut Reader<'_>) -> Result<GetOutcome, Malformed> {
     match reader.array()? {
         [1, 0] => Ok(GetOutcome::Pending),
         [2, 0] => Ok(GetOutcome::Throttled),
-        [3, reason] => match miss_from_code(reason) {
-            Some(reason) => Ok(GetOutcome::Miss(reason)),
-            None => Err(reader.malformed("unknown miss reason")),
-        },
+        [3, reason] => Ok(GetOutcome::Miss(read_miss(reader, reason)?)),
         _ => Err(reader.malformed("unknown outcome of a get")),
     }
 }
@@ -161,10 +177,8 @@ fn read_put_outcome(reader: &Reader<'_>, kind: u8, reason: u8) -> Result<PutOutc
         (1, 0) => Ok(PutOutcome::Stored),
         (2, 0) => Ok(PutOutcome::Present),
         (3, 0) => Ok(PutOutcome::Pending),
-        (4, reason) => match shed_from_code(reason) {
-            Some(reason) => Ok(PutOutcome::Shed(reason)),
-            None => Err(reader.malformed("unknown shed reason")),
-        },
+        (4, 0) => Err(reader.malformed("no shed reason")),
+        (4, reason) => Ok(PutOutcome::Shed(shed_from_code(reason).unwrap_or(ShedReason::Busy))),
         _ => Err(reader.malformed("unknown outcome of a put")),
     }
 }

@@ -135,13 +135,12 @@ fn count(node: &Node, ending: Ending) -> Ending {
     ending
 }
 
-/// Frame of a refusal, for a peer that no conversation was begun with.
-pub(super) fn refusal(correlation: u64, code: RefusalCode, text: String) -> Vec<u8> {
+/// Frame of a refusal that ends a connection, in the version agreed on if there is one.
+pub(super) fn refusal(version: u16, correlation: u64, code: RefusalCode, text: String) -> Vec<u8> {
     let mut out = Vec::new();
     let flags = flags::REPLY | flags::REFUSED;
     let code_of_hello = Opcode::Hello as u8;
-    let head =
-        FrameHead { version: VERSION, code: code_of_hello, flags, correlation, payload_bytes: 0 };
+    let head = FrameHead { version, code: code_of_hello, flags, correlation, payload_bytes: 0 };
     // Its text is cut to what fits.
     let _ = append_frame(&mut out, head, |out| Refusal { code, text }.write(out));
     out
@@ -167,7 +166,7 @@ fn greet<'a>(node: &'a Node, channel: &mut impl Channel) -> Result<(Seat<'a>, u1
             greeting.version,
             frames::VERSION_OLDEST
         );
-        let mut out = refusal(header.correlation, RefusalCode::Version, text);
+        let mut out = refusal(VERSION, header.correlation, RefusalCode::Version, text);
         flush(channel, &mut out, &mut patience)?;
         return Err(Ending::Refused(RefusalCode::Version));
     };
@@ -484,7 +483,7 @@ impl<C: Channel> Conversation<'_, C> {
     /// Tells a peer why it is being left, if it listens.
     fn say_farewell(&mut self, code: RefusalCode, text: String) {
         self.out.clear();
-        let mut out = refusal(self.correlation, code, text);
+        let mut out = refusal(self.version, self.correlation, code, text);
         let mut patience = Patience::until(Deadline::after(FAREWELL));
         // It may have gone already; then there is nobody to tell.
         let _ = flush(self.channel, &mut out, &mut patience);

@@ -18,6 +18,7 @@ use super::node::{Node, Phase};
 use super::socket_file::wait_for_peer;
 use crate::channel::Socket;
 use crate::deadline::Deadline;
+use crate::frames::VERSION;
 use crate::messages::RefusalCode;
 
 /// How soon the accepting thread notices that the server goes down.
@@ -169,6 +170,6 @@ fn may_use(peer: &OwnedFd) -> Result<(), String> {
 
 /// One frame, if the socket takes it without waiting.
 fn turn_away(peer: &OwnedFd, code: RefusalCode, text: String) {
-    let frame = refusal(0, code, text);
+    let frame = refusal(VERSION, 0, code, text);
     let _ = rustix::net::send(peer, &frame, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
 }
