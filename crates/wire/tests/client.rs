@@ -107,6 +107,33 @@ fn a_node_whose_queue_is_full_costs_the_deadline() {
     assert!(start.elapsed() < SHORT + SECOND);
 }
 
+/// The engine started before the bump with the weights of before: what it stores is of before.
+#[test]
+fn an_engine_that_joins_late_keeps_its_epoch() {
+    let scratch = Scratch::new();
+    let path = scratch.path("node.sock");
+    let old = attach(&connect(&path), "m");
+    assert!(!old.joined());
+    let _server = Server::start(store(16), ServerConfig::new(&path)).expect("a server");
+    let memory = connect(&path);
+    let operator = attach(&memory, "m");
+    assert_eq!(operator.bump_epoch(Epoch(1), LONG), Ok(EpochOutcome::Acknowledged));
+    let new = attach(&memory, "m");
+    assert_eq!(new.epoch(), Epoch(1), "who attaches after the bump starts behind it");
+    let keys = keys(1, 1);
+    let mut outcome = PutOutcome::Shed(ShedReason::StoreDown);
+    eventually("the old engine joins", LONG, || {
+        outcome = put(&old, &keys, LENGTH, LONG)[0];
+        outcome != PutOutcome::Shed(ShedReason::StoreDown)
+    });
+    assert_eq!(outcome, PutOutcome::Shed(ShedReason::Epoch));
+    assert_eq!((old.joined(), old.epoch()), (true, Epoch(0)));
+    assert_eq!(get(&old, &keys, LENGTH, LONG), [GetOutcome::Miss(MissReason::Epoch)]);
+    assert_eq!(get(&new, &keys, LENGTH, LONG), [GetOutcome::Miss(MissReason::Absent)]);
+    assert_eq!(put(&new, &keys, LENGTH, LONG), [PutOutcome::Stored]);
+    assert_eq!(get(&old, &keys, LENGTH, LONG), [GetOutcome::Miss(MissReason::Epoch)]);
+}
+
 #[test]
 fn many_threads_share_few_connections() {
     let node = Node::start(64);

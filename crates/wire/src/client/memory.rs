@@ -87,6 +87,9 @@ impl Memory {
     /// Opens one namespace. Without a reachable node this works too: calls miss until it joins,
     /// and if it is refused then, they miss with `identity` and [`Space::problem`] says why.
     ///
+    /// The node's epoch, if larger, is adopted here and only here. A space that joins later keeps
+    /// the epoch given, and misses with `epoch` where the node's is larger: attach again.
+    ///
     /// # Errors
     /// The node is there and refuses: the difference is named.
     pub fn attach(
@@ -115,10 +118,13 @@ impl Memory {
             key_check,
             epoch: AtomicU32::new(epoch.0),
             joined: AtomicBool::new(false),
+            attaching: AtomicBool::new(true),
             notes: Mutex::new(Notes::default()),
         };
         let until = Deadline::after(deadline);
-        match self.shared.here().transport.attach(&core, until) {
+        let attached = self.shared.here().transport.attach(&core, until);
+        core.attaching.store(false, Ordering::Release);
+        match attached {
             Err(Unserved::Refused(problem)) => Err(AttachRefused { problem }),
             Err(Unserved::Missed(MissReason::Identity)) => {
                 let problem = core.notes.lock().map(|notes| notes.problem.clone());
