@@ -7,10 +7,13 @@ use std::io::Write;
 use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
 
-use keepwarm_store::types::{Epoch, GetOutcome, MissReason, PutOutcome, ShedReason};
+use keepwarm_store::types::{Epoch, GetOutcome, MissReason, NamespaceId, PutOutcome, ShedReason};
+use keepwarm_wire::frames::{Opcode, VERSION, flags};
+use keepwarm_wire::messages::{AttachReply, GreetingReply, Refusal, RefusalCode};
 use keepwarm_wire::{ClientError, EpochOutcome, ServerConfig};
 use keepwarm_wire::{ConnectConfig, ConnectError, GetItem, HealthState, Memory, Server};
 
+use support::peer::Peer;
 use support::proxy::{Proxy, Way};
 use support::{
     LONG, Node, SECOND, Scratch, attach, connect, content, eventually, get, key_check, keys, put,
@@ -105,6 +108,74 @@ fn a_node_whose_queue_is_full_costs_the_deadline() {
     let memory = Memory::connect(config).expect("a path that can work");
     assert_eq!(memory.health().state, HealthState::Down);
     assert!(start.elapsed() < SHORT + SECOND);
+}
+
+/// A node that greets and attaches, and answers all else with its limit; `ends`: and hangs up.
+fn busy_node(listener: UnixListener, ends: bool) {
+    for stream in listener.incoming() {
+        let peer = Peer { stream: stream.unwrap(), correlation: 0 };
+        std::thread::spawn(move || serve_busy(peer, ends));
+    }
+}
+
+fn serve_busy(mut peer: Peer, ends: bool) {
+    while let Ok((header, _)) = peer.receive() {
+        peer.correlation = header.correlation;
+        let frame = match Opcode::from_code(header.code) {
+            Some(Opcode::Hello) => {
+                let reply = GreetingReply {
+                    version: VERSION,
+                    incarnation: 7,
+                    pid: 1,
+                    node: String::from("busy"),
+                    transports: Vec::new(),
+                    capabilities: Vec::new(),
+                };
+                peer.frame(header.code, flags::REPLY, 0, &reply)
+            }
+            Some(Opcode::Attach) => {
+                let (namespace, nearest) = (NamespaceId(0), String::new());
+                let reply = AttachReply { namespace, epoch: Epoch(0), nearest };
+                peer.frame(header.code, flags::REPLY, 0, &reply)
+            }
+            _ => {
+                let refusal = Refusal { code: RefusalCode::Limit, text: String::from("too many") };
+                peer.correlation = if ends { 0 } else { header.correlation };
+                peer.frame(header.code, flags::REPLY | flags::REFUSED, 0, &refusal)
+            }
+        };
+        let is_refused = peer.correlation == 0;
+        if peer.stream.write_all(&frame).is_err() || is_refused {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_node_that_says_it_is_busy_has_not_failed() {
+    for ends in [false, true] {
+        let scratch = Scratch::new();
+        let path = scratch.path("busy.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        std::thread::spawn(move || busy_node(listener, ends));
+        let memory = connect(&path);
+        let space = attach(&memory, "m");
+        let keys = keys(1, 2);
+        let throttled = MissReason::Throttled;
+        for _ in 0..5 {
+            let found = space.lookup(&keys, 0, None, LONG).expect("no misuse");
+            assert_eq!((found.prefix, found.miss), (0, Some(throttled)), "ends: {ends}");
+            assert_eq!(get(&space, &keys, LENGTH, LONG), [GetOutcome::Throttled; 2]);
+            assert_eq!(put(&space, &keys, LENGTH, LONG), [PutOutcome::Shed(ShedReason::Busy); 2]);
+            assert_eq!(space.touch(&keys, LONG), Err(ClientError::NotDone(throttled)));
+            let mut events = space.subscribe(None, LONG).expect("a stream");
+            assert_eq!(events.next_batch(LONG), Err(ClientError::NotDone(throttled)));
+            assert_eq!(memory.health().state, HealthState::Up, "ends: {ends}");
+        }
+        assert_eq!(memory.health().last_error, None);
+        let events = 5; // each on a connection of its own
+        assert_eq!(memory.stats().connections > events + 1, ends, "one that goes on is kept");
+    }
 }
 
 /// The engine started before the bump with the weights of before: what it stores is of before.

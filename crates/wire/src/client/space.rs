@@ -149,7 +149,11 @@ impl Space {
         let served =
             unsafe { process.transport.get_into(self.core(), items, &mut outcomes, until) };
         let rest = served.err().map_or(MissReason::StoreDown, |e| count_unserved(process, &e));
-        let decided = |outcome: Option<_>| outcome.unwrap_or(GetOutcome::Miss(rest));
+        let rest = match rest {
+            MissReason::Throttled => GetOutcome::Throttled,
+            reason => GetOutcome::Miss(reason),
+        };
+        let decided = |outcome: Option<_>| outcome.unwrap_or(rest);
         let outcomes: Vec<GetOutcome> = outcomes.into_iter().map(decided).collect();
         let landed = items.iter().zip(&outcomes).filter(|(_, outcome)| **outcome == GetOutcome::Ok);
         add(&process.counts.bytes_got, landed.map(|(item, _)| item.len as u64).sum());
@@ -182,6 +186,7 @@ impl Space {
             match count_unserved(process, &unserved) {
                 MissReason::Deadline => ShedReason::Deadline,
                 MissReason::Identity => ShedReason::Identity,
+                MissReason::Throttled => ShedReason::Busy,
                 _ => ShedReason::StoreDown,
             }
         });

@@ -57,6 +57,7 @@ impl Follow {
     fn end(&mut self, cut: Cut) -> ClientError {
         self.over = true;
         match Unserved::from(cut) {
+            Unserved::Missed(MissReason::Throttled) => ClientError::NotDone(MissReason::Throttled),
             // Its own deadline is the node's silence.
             Unserved::Missed(_) => ClientError::NotDone(MissReason::StoreDown),
             refused => refused.into(),

@@ -50,6 +50,9 @@ pub(super) enum Cut {
     /// The node refused this request; the connection goes on.
     #[error("{}", .0.text)]
     Refused(Refusal),
+    /// The node has too much to do; `ends`: and the connection is over.
+    #[error("the node is busy: {}", .refusal.text)]
+    Busy { refusal: Refusal, ends: bool },
 }
 
 impl From<io::Error> for Cut {
@@ -269,9 +272,13 @@ impl Link {
         let refusal: Refusal = decode(self.version, &self.body)?;
         let of_request = header.correlation == self.correlation && header.code == opcode as u8;
         let goes_on = matches!(refusal.code, Failed | Identity | Limit | Namespace | Unknown);
-        match of_request && goes_on && opcode != Opcode::Hello {
-            true => Ok(Cut::Refused(refusal)),
-            false => Ok(Cut::TurnedAway(refusal)),
+        let goes_on = of_request && goes_on && opcode != Opcode::Hello;
+        match (refusal.code, goes_on) {
+            // Of a namespace a limit is no matter of the moment.
+            (Limit, true) if opcode == Opcode::Attach => Ok(Cut::Refused(refusal)),
+            (Limit, _) => Ok(Cut::Busy { refusal, ends: !goes_on }),
+            (_, true) => Ok(Cut::Refused(refusal)),
+            (_, false) => Ok(Cut::TurnedAway(refusal)),
         }
     }
 }

@@ -141,6 +141,13 @@ impl Node {
                     false => place.give_back(),
                 }
             }
+            // An answer too, of a node that is up.
+            Err(Cut::Busy { ends, .. }) => {
+                self.breaker.worked();
+                if !ends {
+                    place.give_back();
+                }
+            }
             // It was answering, or had no chance to.
             Err(Cut::Deadline) if heard || begun.elapsed() < DEADLINE_TELLING => {}
             Err(cut) => self.failed(cut),
@@ -193,7 +200,11 @@ impl Node {
     }
 
     /// Counts a failure; enough of them, or a refused connection, and calls are no longer tried.
+    /// A node that says it is busy has not failed.
     fn failed(self: &Arc<Self>, cut: &Cut) {
+        if matches!(cut, Cut::Busy { .. }) {
+            return;
+        }
         let at_once = matches!(cut, Cut::Unreachable(_));
         if self.breaker.failed(cut.to_string(), at_once) {
             self.pool.clear();
@@ -432,6 +443,7 @@ impl From<Cut> for Unserved {
                 Unserved::Missed(MissReason::Identity)
             }
             Cut::Refused(refusal) => Unserved::Refused(refusal.text),
+            Cut::Busy { .. } => Unserved::Missed(MissReason::Throttled),
             Cut::Down
             | Cut::Unreachable(_)
             | Cut::Stream(_)
