@@ -223,7 +223,7 @@ impl Transport for InProc {
         let from = since.map(|since| (since.incarnation, since.sequence));
         let subscription = store.subscribe(EventFilter::Namespace(namespace), from);
         let position = Position::new(store.incarnation(), from);
-        Ok(Box::new(Local { subscription, position }))
+        Ok(Box::new(Local { pid: self.pid, subscription: Some(subscription), position }))
     }
 
     fn close(&self) {
@@ -297,18 +297,31 @@ impl Drop for InProc {
 }
 
 struct Local {
-    subscription: Subscription,
+    pid: u32,
+    /// Taken only to be forgotten in a forked child, whose store this is not.
+    subscription: Option<Subscription>,
     position: Position,
 }
 
 impl EventStream for Local {
     fn next_batch(&mut self, wait: Duration) -> Result<EventBatch, ClientError> {
-        let batch = self.subscription.next_batch(wait);
+        let batch = match &mut self.subscription {
+            Some(subscription) if self.pid == std::process::id() => subscription.next_batch(wait),
+            _ => return Err(ClientError::NotDone(MissReason::StoreDown)),
+        };
         self.position.saw(&batch);
         Ok(batch)
     }
 
     fn since(&self) -> Option<(u64, u64)> {
         self.position.since()
+    }
+}
+
+impl Drop for Local {
+    fn drop(&mut self) {
+        if self.pid != std::process::id() {
+            std::mem::forget(self.subscription.take());
+        }
     }
 }

@@ -20,6 +20,8 @@ use crate::messages::{EventsReply, Since, SubscribeRequest};
 const SILENCE: Duration = Duration::from_secs(5);
 
 pub(super) struct Follow {
+    /// A forked child shares the socket: what it read there its parent would miss.
+    pid: u32,
     link: Link,
     position: Position,
     silent_from: Deadline,
@@ -37,7 +39,8 @@ impl Follow {
         link.send(Opcode::Subscribe, |out| request.write(out), until)?;
         let from = since.map(|since| (since.incarnation, since.sequence));
         let position = Position::new(link.peer.incarnation, from);
-        Ok(Follow { link, position, silent_from: Deadline::after(SILENCE), over: false })
+        let silent_from = Deadline::after(SILENCE);
+        Ok(Follow { pid: std::process::id(), link, position, silent_from, over: false })
     }
 
     /// The next frame; `None` if none began to come in time.
@@ -67,7 +70,7 @@ impl Follow {
 
 impl EventStream for Follow {
     fn next_batch(&mut self, wait: Duration) -> Result<EventBatch, ClientError> {
-        if self.over {
+        if self.over || self.pid != std::process::id() {
             return Err(ClientError::NotDone(MissReason::StoreDown));
         }
         let until = Deadline::after(wait);
