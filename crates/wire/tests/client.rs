@@ -3,8 +3,10 @@
 
 mod support;
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use keepwarm_store::types::{Epoch, GetOutcome, MissReason, NamespaceId, PutOutcome, ShedReason};
@@ -96,18 +98,60 @@ fn paths_that_can_never_work_are_errors() {
     drop(talking.join());
 }
 
+/// Connects until the listener's queue takes no more; they wait in it while these live.
+fn fill_queue(listener: &UnixListener, path: &Path) -> Vec<OwnedFd> {
+    // SAFETY: the descriptor is the listener's, which outlives the call; only its queue shrinks.
+    assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 3) }, 0);
+    let address = rustix::net::SocketAddrUnix::new(path).unwrap();
+    let (family, kind) = (rustix::net::AddressFamily::UNIX, rustix::net::SocketType::STREAM);
+    let mut waiting = Vec::new();
+    loop {
+        let flags = rustix::net::SocketFlags::NONBLOCK;
+        let fd = rustix::net::socket_with(family, kind, flags, None).unwrap();
+        match rustix::net::connect(&fd, &address) {
+            Ok(()) => waiting.push(fd),
+            Err(error) => {
+                assert_eq!(std::io::Error::from(error).kind(), ErrorKind::WouldBlock);
+                return waiting;
+            }
+        }
+    }
+}
+
+/// Processor time of this thread.
+fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap())
+}
+
 #[test]
-fn a_node_whose_queue_is_full_costs_the_deadline() {
+fn a_node_whose_queue_is_full_costs_the_deadline_and_no_processor() {
     let scratch = Scratch::new();
     let path = scratch.path("deaf.sock");
-    // Listens, never accepts: what fits its queue connects and waits, the rest is turned back.
-    let _listener = UnixListener::bind(&path).unwrap();
+    let listener = UnixListener::bind(&path).unwrap();
+    let waiting = fill_queue(&listener, &path);
+    assert!(!waiting.is_empty());
     let mut config = ConnectConfig::new(&path);
-    config.deadline = SHORT;
-    let start = Instant::now();
+    config.deadline = SHORT * 5;
+    let (start, used) = (Instant::now(), processor_time());
     let memory = Memory::connect(config).expect("a path that can work");
+    let (took, used) = (start.elapsed(), processor_time() - used);
     assert_eq!(memory.health().state, HealthState::Down);
-    assert!(start.elapsed() < SHORT + SECOND);
+    assert!((SHORT * 5..SHORT * 5 + SECOND).contains(&took), "{took:?}");
+    assert!(used < SHORT, "waiting for a place took {used:?} of processor in {took:?}");
+    // The queue empties: who waits in line gets in.
+    drop(waiting);
+    let emptied = std::thread::spawn(move || (0..).take_while(|_| accept_one(&listener)).count());
+    eventually("the client connects", LONG, || emptied.is_finished());
+    assert!(emptied.join().is_ok());
+}
+
+/// False: what came was a client that greets.
+fn accept_one(listener: &UnixListener) -> bool {
+    let (stream, _) = listener.accept().unwrap();
+    stream.set_read_timeout(Some(LONG)).unwrap();
+    let mut peer = Peer { stream, correlation: 0 };
+    peer.receive().is_err()
 }
 
 /// A node that greets and attaches, and answers all else with its limit; `ends`: and hangs up.

@@ -8,7 +8,7 @@ use keepwarm_store::types::{Epoch, NamespaceId};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-use crate::channel::{Patience, Socket, wait_for};
+use crate::channel::{Patience, Socket};
 use crate::client::ConnectConfig;
 use crate::client::transport::SpaceCore;
 use crate::codec::{Body, Malformed, decode};
@@ -297,8 +297,8 @@ fn connect(config: &ConnectConfig, until: Deadline) -> Result<Socket, Cut> {
             // The node's queue is full; nothing tells when it no longer is.
             Err(Errno::AGAIN) => {
                 let Some(left) = until.left() else { return Err(Cut::Deadline) };
-                let pause = Deadline::after(left.min(QUEUE_PAUSE));
-                wait_for(&fd, rustix::event::PollFlags::empty(), pause)?;
+                // Not by a poll: a socket that is not connected has hung up, which ends one at once.
+                std::thread::sleep(left.min(QUEUE_PAUSE));
             }
             Err(error) => return Err(Cut::Unreachable(error.into())),
         }
