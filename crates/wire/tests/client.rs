@@ -250,6 +250,19 @@ fn an_engine_that_joins_late_keeps_its_epoch() {
 }
 
 #[test]
+fn a_closed_memory_attaches_nothing() {
+    let node = Node::start(16);
+    for memory in [node.connect(), Memory::embedded(node.store.clone())] {
+        memory.close();
+        let spec = spec("m", 1);
+        let check = key_check(&spec);
+        let refused = memory.attach_within(spec, check, Epoch(0), LONG).err();
+        let problem = refused.expect("it is closed").problem;
+        assert_eq!(problem, "the memory is closed: connect again");
+    }
+}
+
+#[test]
 fn many_threads_share_few_connections() {
     let node = Node::start(64);
     let mut config = ConnectConfig::new(&node.path);

@@ -58,11 +58,11 @@ pub enum ConnectError {
     System(#[from] io::Error),
 }
 
-/// The node is there and refuses the namespace.
+/// The node is there and refuses the namespace, or the memory is closed.
 #[derive(Debug, thiserror::Error)]
-#[error("the node refuses the namespace: {problem}")]
+#[error("the namespace is refused: {problem}")]
 pub struct AttachRefused {
-    /// The difference, in the node's words.
+    /// The difference, in the node's words; or that the memory is closed.
     pub problem: String,
 }
 

@@ -91,7 +91,7 @@ impl Memory {
     /// the epoch given, and misses with `epoch` where the node's is larger: attach again.
     ///
     /// # Errors
-    /// The node is there and refuses: the difference is named.
+    /// The node is there and refuses: the difference is named. The memory is closed.
     pub fn attach(
         &self,
         spec: NamespaceSpec,
@@ -121,8 +121,10 @@ impl Memory {
             attaching: AtomicBool::new(true),
             notes: Mutex::new(Notes::default()),
         };
-        let until = Deadline::after(deadline);
-        let attached = self.shared.here().transport.attach(&core, until);
+        let begun = self.shared.begin(deadline);
+        let (process, until) =
+            begun.map_err(|closed| AttachRefused { problem: closed.to_string() })?;
+        let attached = process.transport.attach(&core, until);
         core.attaching.store(false, Ordering::Release);
         match attached {
             Err(Unserved::Refused(problem)) => Err(AttachRefused { problem }),
