@@ -18,7 +18,7 @@ mod socket_path;
 
 pub use client::{
     AttachRefused, ClientError, ClientStats, ConnectConfig, ConnectError, DataPath, EpochOutcome,
-    EventStream, GetItem, Health, HealthState, Memory, NodeStat, PutItem, Space,
+    EventStream, GetItem, Health, HealthState, Memory, NodeStat, PutItem, SUBSCRIPTIONS_MAX, Space,
 };
 pub use messages::StatValue;
 pub use server::{Server, ServerConfig, ServerError};

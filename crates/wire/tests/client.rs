@@ -263,6 +263,24 @@ fn a_closed_memory_attaches_nothing() {
 }
 
 #[test]
+fn subscriptions_have_a_limit_of_their_own() {
+    const LIMIT: usize = 16;
+    let node = Node::start(16);
+    for memory in [node.connect(), Memory::embedded(node.store.clone())] {
+        let space = attach(&memory, "m");
+        let follow = || space.subscribe(None, LONG);
+        let mut streams: Vec<_> = (0..LIMIT).map(|_| follow().expect("a place")).collect();
+        let text = follow().err().expect("no place is left").to_string();
+        assert!(text.contains("16 subscriptions"), "{text}");
+        assert!(node.server.as_ref().unwrap().connections() <= LIMIT + 1);
+        streams.pop();
+        streams.push(follow().expect("the place that was given back"));
+        assert!(follow().is_err());
+        assert_eq!(memory.health().state, HealthState::Up);
+    }
+}
+
+#[test]
 fn many_threads_share_few_connections() {
     let node = Node::start(64);
     let mut config = ConnectConfig::new(&node.path);

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use keepwarm_store::types::MissReason;
 
+use super::config::SUBSCRIPTIONS_MAX;
 use crate::frames::KEYS_MAX;
 
 /// A node that cannot be reached because of how it was named, or ever understood. A node that is
@@ -83,6 +84,9 @@ pub enum ClientError {
         /// Its length.
         found: usize,
     },
+    /// As many as one memory may have.
+    #[error("{SUBSCRIPTIONS_MAX} subscriptions of this memory are open, no more may be: close one")]
+    TooManySubscriptions,
     /// A setting or argument that cannot be.
     #[error("{0}")]
     Misuse(&'static str),

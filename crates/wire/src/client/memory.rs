@@ -9,6 +9,7 @@ use keepwarm_store::Store;
 use keepwarm_store::identity::NamespaceSpec;
 use keepwarm_store::types::{Epoch, MissReason};
 
+use super::events::Seats;
 use super::gone::Gone;
 use super::inproc::InProc;
 use super::stats::{Counts, add};
@@ -201,13 +202,15 @@ pub(super) struct Process {
     pid: u32,
     pub(super) transport: Box<dyn Transport>,
     pub(super) counts: Arc<Counts>,
+    pub(super) seats: Seats,
     child: OnceLock<Box<Process>>,
 }
 
 impl Process {
     fn new(transport: Box<dyn Transport>) -> Process {
         let counts = transport.counts();
-        Process { pid: std::process::id(), transport, counts, child: OnceLock::new() }
+        let (pid, seats, child) = (std::process::id(), Seats::default(), OnceLock::new());
+        Process { pid, transport, counts, seats, child }
     }
 }
 
