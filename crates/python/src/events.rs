@@ -4,6 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use keepwarm_store::types::MissReason;
 use keepwarm_store::{Event, EventBatch, EventKind};
+use keepwarm_wire::ProcessId;
 use keepwarm_wire::client::{ClientError, EventStream};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -15,7 +16,7 @@ use crate::space::{raised, seconds, tier_name};
 #[pyclass(frozen, module = "keepwarm._core")]
 pub struct Subscription {
     /// A forked child inherits what its parent's threads hold, and must leave it alone.
-    pid: u32,
+    process: ProcessId,
     /// Locked only while the GIL is held and never across a wait.
     state: Mutex<State>,
 }
@@ -76,12 +77,12 @@ impl Subscription {
 
 impl Subscription {
     pub fn new(stream: Box<dyn EventStream>) -> Subscription {
-        Subscription { pid: std::process::id(), state: Mutex::new(State::Idle(stream)) }
+        Subscription { process: ProcessId::here(), state: Mutex::new(State::Idle(stream)) }
     }
 
     /// Takes the stream for one call.
     fn ask(&self) -> PyResult<Box<dyn EventStream>> {
-        if self.pid != std::process::id() {
+        if self.process != ProcessId::here() {
             return Err(raised(ClientError::NotDone(MissReason::StoreDown)));
         }
         let mut state = self.lock();

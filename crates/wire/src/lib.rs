@@ -12,6 +12,7 @@ pub mod frame_io;
 pub mod frames;
 mod housekeeping;
 pub mod messages;
+mod process;
 mod raw;
 pub mod server;
 mod socket_path;
@@ -21,4 +22,5 @@ pub use client::{
     EventStream, GetItem, Health, HealthState, Memory, NodeStat, PutItem, SUBSCRIPTIONS_MAX, Space,
 };
 pub use messages::StatValue;
+pub use process::ProcessId;
 pub use server::{Server, ServerConfig, ServerError};

@@ -18,13 +18,15 @@ const LENGTH: usize = 20_000;
 fn main() {
     // The harness's flags, such as `--list`, are of no use here.
     if std::env::args().any(|arg| arg == "--list") {
-        println!("a_client_across_fork: test\nevents_across_fork: test");
+        println!("a_client_across_fork: test\nevents_across_fork: test\ntwins_with_one_pid: test");
         return;
     }
     a_client_across_fork();
     println!("test a_client_across_fork ... ok");
     events_across_fork();
     println!("test events_across_fork ... ok");
+    twins_with_one_pid();
+    println!("test twins_with_one_pid ... ok");
 }
 
 fn a_client_across_fork() {
@@ -109,6 +111,63 @@ fn events_across_fork() {
         assert_eq!(stored(&mut *stream, keys.len()), keys, "the parent misses no event");
     }
     node.store.check().expect("the store adds up");
+}
+
+/// In a new pid namespace a child has its parent's number: both must still have connections of
+/// their own, or the one would take the other's answers.
+fn twins_with_one_pid() {
+    let node = Node::start(64);
+    let ended = wait_for(fork_and(|| {
+        if unshare_pids().is_err() {
+            println!("skipped: this user may not make pid namespaces");
+            return;
+        }
+        let first = fork_and(|| {
+            assert_eq!(std::process::id(), 1);
+            let memory = support::connect(&node.path);
+            let space = attach(&memory, "m");
+            let (own, twins) = (keys(1, 8), keys(2, 8));
+            assert_eq!(put(&space, &own, LENGTH, LONG), [PutOutcome::Stored; 8]);
+            assert_eq!(put(&space, &twins, LENGTH, LONG), [PutOutcome::Stored; 8]);
+            unshare_pids().expect("once more");
+            let read = |keys: &[BlockKey]| {
+                for _ in 0..300 {
+                    assert_eq!(get(&space, keys, LENGTH, LONG), [GetOutcome::Ok; 8]);
+                }
+            };
+            let twin = fork_and(|| {
+                assert_eq!(std::process::id(), 1);
+                read(&twins);
+            });
+            read(&own);
+            assert_eq!(wait_for(twin), 0, "the twin");
+        });
+        assert_eq!(wait_for(first), 0, "the first");
+    }));
+    assert_eq!(ended, 0, "the processes of the namespaces");
+    node.store.check().expect("the store adds up");
+}
+
+/// The caller's next children live in a new pid namespace.
+fn unshare_pids() -> std::io::Result<()> {
+    // SAFETY: changes what `fork` does, nothing in memory.
+    match unsafe { libc::unshare(libc::CLONE_NEWPID) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
+/// Runs `work` in a child; returns its number as the caller sees it.
+fn fork_and(work: impl FnOnce()) -> libc::pid_t {
+    // SAFETY: as in `a_client_across_fork`.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0, "fork: {}", std::io::Error::last_os_error());
+    if pid == 0 {
+        let right = catch_unwind(AssertUnwindSafe(work));
+        // SAFETY: ends the process without the parent's exit handlers.
+        unsafe { libc::_exit(if right.is_ok() { 0 } else { 1 }) };
+    }
+    pid
 }
 
 fn is_snapshots_end(stream: &mut dyn EventStream) -> bool {

@@ -20,6 +20,7 @@ use super::{
 };
 use crate::deadline::Deadline;
 use crate::messages::StatValue;
+use crate::process::ProcessId;
 
 /// Whether calls are tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -199,7 +200,7 @@ pub(super) struct Shared {
 
 /// One process's way to the store.
 pub(super) struct Process {
-    pid: u32,
+    id: ProcessId,
     pub(super) transport: Box<dyn Transport>,
     pub(super) counts: Arc<Counts>,
     pub(super) seats: Seats,
@@ -209,8 +210,8 @@ pub(super) struct Process {
 impl Process {
     fn new(transport: Box<dyn Transport>) -> Process {
         let counts = transport.counts();
-        let (pid, seats, child) = (std::process::id(), Seats::default(), OnceLock::new());
-        Process { pid, transport, counts, seats, child }
+        let (id, seats, child) = (ProcessId::here(), Seats::default(), OnceLock::new());
+        Process { id, transport, counts, seats, child }
     }
 }
 
@@ -222,9 +223,9 @@ impl Shared {
 
     /// This process's way.
     pub(super) fn here(&self) -> &Process {
-        let pid = std::process::id();
+        let id = ProcessId::here();
         let mut process = &self.first;
-        while process.pid != pid {
+        while process.id != id {
             process = match process.child.get() {
                 Some(child) => child,
                 None => process.child.get_or_init(|| Box::new(Process::new(self.transport()))),
@@ -258,7 +259,7 @@ impl Drop for Shared {
     fn drop(&mut self) {
         // In a child the parent's store must not even be taken apart.
         if let Origin::Store(store) = &self.origin
-            && self.first.pid != std::process::id()
+            && self.first.id != ProcessId::here()
         {
             std::mem::forget(store.clone());
         }

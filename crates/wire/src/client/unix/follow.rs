@@ -15,13 +15,14 @@ use crate::codec::Body;
 use crate::deadline::Deadline;
 use crate::frames::{Opcode, flags};
 use crate::messages::{EventsReply, Since, SubscribeRequest};
+use crate::process::ProcessId;
 
 /// How long a node may be silent (it sends a heartbeat every second), or take over one frame.
 const SILENCE: Duration = Duration::from_secs(5);
 
 pub(super) struct Follow {
     /// A forked child shares the socket: what it read there its parent would miss.
-    pid: u32,
+    process: ProcessId,
     link: Link,
     position: Position,
     silent_from: Deadline,
@@ -40,7 +41,7 @@ impl Follow {
         let from = since.map(|since| (since.incarnation, since.sequence));
         let position = Position::new(link.peer.incarnation, from);
         let silent_from = Deadline::after(SILENCE);
-        Ok(Follow { pid: std::process::id(), link, position, silent_from, over: false })
+        Ok(Follow { process: ProcessId::here(), link, position, silent_from, over: false })
     }
 
     /// The next frame; `None` if none began to come in time.
@@ -70,7 +71,7 @@ impl Follow {
 
 impl EventStream for Follow {
     fn next_batch(&mut self, wait: Duration) -> Result<EventBatch, ClientError> {
-        if self.over || self.pid != std::process::id() {
+        if self.over || self.process != ProcessId::here() {
             return Err(ClientError::NotDone(MissReason::StoreDown));
         }
         let until = Deadline::after(wait);

@@ -40,6 +40,7 @@ use crate::messages::{
     PingRequest, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, ReportReply,
     ReportRequest, Since, StatReply, StatRequest, Token, TouchReply, TouchRequest,
 };
+use crate::process::ProcessId;
 
 /// Share of a lease's time that is relied on.
 const LEASE_USED_PERCENT: u64 = 80;
@@ -53,7 +54,7 @@ const ANSWER_WAY: Duration = Duration::from_millis(50);
 /// The way to one node from one process.
 pub(super) struct Unix {
     node: Arc<Node>,
-    pid: u32,
+    process: ProcessId,
 }
 
 /// What calls and the asking thread share.
@@ -83,7 +84,7 @@ impl Unix {
             incarnation: AtomicU64::new(0),
             peer: Mutex::new(None),
         };
-        Ok(Unix { node: Arc::new(node), pid: std::process::id() })
+        Ok(Unix { node: Arc::new(node), process: ProcessId::here() })
     }
 
     fn call<B: Body>(
@@ -429,7 +430,7 @@ impl Drop for Unix {
     fn drop(&mut self) {
         // In a forked child the locks belong to the parent's threads, and the sockets are only
         // closed, never shut down.
-        if self.pid == std::process::id() {
+        if self.process == ProcessId::here() {
             self.close();
         }
     }
