@@ -9,7 +9,8 @@ import warnings
 from collections.abc import Callable
 
 import keepwarm
-from keepwarm import Memory, Outcome, Reason, Status
+import pytest
+from keepwarm import Memory, NodeError, Outcome, Reason, Status
 from nodes import BLOCK_BYTES, CAPACITY_BYTES, LocalNode, keys_of, make
 
 OK = Outcome(Status.OK)
@@ -150,3 +151,24 @@ def test_a_child_has_asyncio_threads_of_its_own(node: LocalNode) -> None:
 
         in_child(child)
         assert asyncio.run(get()) == [OK]
+
+
+def test_a_child_leaves_its_parents_subscription_alone(memory: Memory) -> None:
+    names = make()
+    space, keys = memory.attach(names), keys_of(names, 1)
+    events = space.subscribe(wait_s=0.2)
+    while not next(events).last:
+        pass
+
+    def child() -> None:
+        for _ in range(5):
+            with pytest.raises(NodeError, match="store_down"):
+                next(events)
+        events.close()
+
+    in_child(child)
+    space.put_from(keys, b"x")
+    seen: list[keepwarm.Event] = []
+    while not seen:
+        seen += next(events).events
+    assert [event.key for event in seen] == [keys]

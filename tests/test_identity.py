@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import random
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,35 @@ def test_token_ids_come_in_many_shapes() -> None:
     assert namespace.block_keys(np.array(tokens, dtype="uint32").data) == wanted
     assert namespace.block_keys([]) == b""
     assert namespace.block_keys(np.array([], dtype="uint32")) == b""
+
+
+@pytest.mark.parametrize("dtype", ["uint32", "int32", "uint64", "int64"])
+def test_tokens_are_read_once_whoever_writes_them_meanwhile(dtype: str) -> None:
+    """Longer than what is copied at once. The writer has no GIL, and both its values are tokens."""
+    namespace, size = make(), 5000 // 16 * 16
+    tokens, ended = np.arange(size, dtype=dtype), threading.Event()
+    others = np.arange(size, 2 * size, dtype=dtype)
+    wanted = [namespace.block_keys(values.tolist()) for values in (tokens, others)]
+    assert namespace.block_keys(tokens) == wanted[0]
+    fd = os.memfd_create("tokens")
+    os.write(fd, tokens.tobytes() + others.tobytes())
+    memory = memoryview(tokens).cast("B")
+
+    def write() -> None:
+        while not ended.is_set():
+            for at in (len(memory), 0, len(memory)):
+                os.preadv(fd, [memory], at)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for _ in range(100):
+            assert len(namespace.block_keys(tokens)) == size
+    finally:
+        ended.set()
+        writer.join()
+        os.close(fd)
+    assert namespace.block_keys(tokens) == wanted[1]
 
 
 @pytest.mark.parametrize(

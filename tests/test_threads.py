@@ -9,11 +9,13 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import keepwarm
 import numpy as np
+import pytest
 from keepwarm import Memory, Outcome, Status
-from nodes import BLOCK_BYTES, keys_of, make
+from nodes import BLOCK_BYTES, LocalNode, eventually, keys_of, make
 
 
 class Witness:
@@ -142,3 +144,43 @@ def test_closing_while_others_call(memory: Memory) -> None:
         memory.close()
         for done in working:
             done.result(20)
+
+
+def test_a_subscription_closed_by_another_thread_stays_closed(memory: Memory) -> None:
+    space = memory.attach(make())
+    events = space.subscribe(wait_s=1.0)
+    for _ in range(3):
+        next(events)  # the snapshot, which has nothing in it, and then nothing
+    assert events.since is not None
+    asking = threading.Thread(target=lambda: next(events))
+    asking.start()
+    eventually(lambda: events.since is None)
+    with pytest.raises(keepwarm.ArgumentError, match="another thread"):
+        next(events)
+    events.close()
+    asking.join()
+    with pytest.raises(keepwarm.ClosedError, match="subscribe again"):
+        next(events)
+    assert events.since is None
+
+
+def figure(node: LocalNode, name: str) -> object:
+    """One of a running node's figures."""
+    return node.server and node.server.stat()[name]
+
+
+def test_a_forgotten_server_stops_no_other_thread(folder: Path) -> None:
+    """The collector drops it while a call under way, here a wait for a lease, keeps it waiting."""
+    node = LocalNode(folder)
+    names = make()
+    with node.connect() as memory:
+        space, keys = memory.attach(names), keys_of(names, 1)
+        space.put_from(keys, b"x")
+        held = space.lookup(keys, lease_s=10)
+        waiting = threading.Thread(target=lambda: space.bump_epoch(1, deadline_s=2.0))
+        waiting.start()
+        eventually(lambda: figure(node, "server.requests.epoch") == 1)
+        assert not held_through(lambda: setattr(node, "server", None))
+        waiting.join()
+        assert held.lease
+    node.close()

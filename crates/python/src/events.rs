@@ -1,19 +1,33 @@
 //! A subscription: what happens in a namespace, batch by batch.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use keepwarm_store::types::MissReason;
 use keepwarm_store::{Event, EventBatch, EventKind};
-use keepwarm_wire::client::EventStream;
+use keepwarm_wire::ProcessId;
+use keepwarm_wire::client::{ClientError, EventStream};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::errors::{argument, detached, fault};
+use crate::errors::{ClosedError, argument, detached, fault};
 use crate::space::{raised, seconds, tier_name};
 
 /// What happens in a namespace. One thread at a time asks for it.
 #[pyclass(frozen, module = "keepwarm._core")]
 pub struct Subscription {
-    stream: Mutex<Option<Box<dyn EventStream>>>,
+    /// A forked child inherits what its parent's threads hold, and must leave it alone.
+    process: ProcessId,
+    /// Locked only while the GIL is held and never across a wait.
+    state: Mutex<State>,
+}
+
+enum State {
+    /// Nobody asks.
+    Idle(Box<dyn EventStream>),
+    /// A thread has it.
+    Asked,
+    /// Also while a thread still asks: its stream ends with its call.
+    Closed,
 }
 
 /// Kind, key, engine hash, tier.
@@ -28,17 +42,16 @@ impl Subscription {
         wait_s: f64,
     ) -> PyResult<(&'static str, Vec<Row<'py>>, bool)> {
         let wait = seconds(wait_s, "wait_s")?;
-        let Some(mut stream) = self.lock().take() else {
-            return Err(argument(
-                "the subscription is closed, or another thread asks it: subscribe again",
-            ));
-        };
+        let mut stream = self.ask()?;
         let answer = detached(py, || {
             let batch = stream.next_batch(wait);
             (batch, stream)
         });
+        // After a fault of ours there is no stream to give back.
+        let answer = answer.inspect_err(|_| *self.lock() = State::Closed);
         let (batch, stream) = answer.map_err(fault)?;
-        *self.lock() = Some(stream);
+        let over = self.give_back(stream);
+        detached(py, || drop(over)).map_err(fault)?;
         Ok(match batch.map_err(raised)? {
             EventBatch::Events { events, .. } => ("events", rows(py, &events), false),
             EventBatch::Resync { .. } => ("resync", Vec::new(), false),
@@ -49,22 +62,54 @@ impl Subscription {
     /// (incarnation, sequence) to go on from.
     #[getter]
     fn since(&self) -> Option<(u64, u64)> {
-        self.lock().as_ref().and_then(|stream| stream.since())
+        match &*self.lock() {
+            State::Idle(stream) => stream.since(),
+            State::Asked | State::Closed => None,
+        }
     }
 
+    /// Ends it. A thread that asks meanwhile gets its answer, and ends it then.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let taken = self.lock().take();
+        let taken = std::mem::replace(&mut *self.lock(), State::Closed);
         detached(py, || drop(taken)).map_err(fault)
     }
 }
 
 impl Subscription {
     pub fn new(stream: Box<dyn EventStream>) -> Subscription {
-        Subscription { stream: Mutex::new(Some(stream)) }
+        Subscription { process: ProcessId::here(), state: Mutex::new(State::Idle(stream)) }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Box<dyn EventStream>>> {
-        self.stream.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Takes the stream for one call.
+    fn ask(&self) -> PyResult<Box<dyn EventStream>> {
+        if self.process != ProcessId::here() {
+            return Err(raised(ClientError::NotDone(MissReason::StoreDown)));
+        }
+        let mut state = self.lock();
+        match std::mem::replace(&mut *state, State::Asked) {
+            State::Idle(stream) => Ok(stream),
+            State::Asked => {
+                Err(argument("another thread asks this subscription: subscribe once per thread"))
+            }
+            State::Closed => {
+                *state = State::Closed;
+                Err(ClosedError::new_err("the subscription is closed: subscribe again"))
+            }
+        }
+    }
+
+    /// The stream waits for the next call; returned if it was closed meanwhile.
+    fn give_back(&self, stream: Box<dyn EventStream>) -> Option<Box<dyn EventStream>> {
+        let mut state = self.lock();
+        match &*state {
+            State::Closed => return Some(stream),
+            State::Asked | State::Idle(_) => *state = State::Idle(stream),
+        }
+        None
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -74,16 +74,17 @@ impl Export {
         unsafe { std::ffi::CStr::from_ptr(self.0.format) }.to_bytes()
     }
 
-    /// The memory as bytes.
-    ///
-    /// # Safety
-    /// The export is contiguous, and nobody writes the memory while the slice lives.
-    pub unsafe fn bytes(&self) -> &[u8] {
-        if self.len() == 0 {
-            return &[];
+    /// Copies bytes from `at` on into `to`: each is read once, by address, since whoever else has
+    /// the memory may be writing it. False: it is not contiguous, or ends before.
+    pub fn copy_to(&self, at: usize, to: &mut [u8]) -> bool {
+        let ends = at.checked_add(to.len()).is_some_and(|end| end <= self.len());
+        if !ends || !self.is_contiguous() {
+            return false;
         }
-        // SAFETY: the export holds `len` readable bytes; the rest is the caller's promise.
-        unsafe { std::slice::from_raw_parts(self.ptr(), self.len()) }
+        // SAFETY: the export holds `len` readable bytes in one piece while it lives, and `to` is
+        // Rust's own; tests/test_identity.py writes an array while its tokens are read.
+        unsafe { std::ptr::copy_nonoverlapping(self.ptr().add(at), to.as_mut_ptr(), to.len()) };
+        true
     }
 }
 

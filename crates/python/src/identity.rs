@@ -16,6 +16,8 @@ use crate::export::Export;
 
 /// Tokens of one call; bounds the work of one call at about 100 ms.
 const TOKENS_MAX: usize = 8 << 20;
+/// Bytes of tokens that are copied at once: a multiple of each item's size.
+const COPY_BYTES: usize = 4096;
 /// Lists inside lists that are followed; the encoding allows fewer, and says so.
 const DEPTH_MAX: u32 = 16;
 
@@ -250,15 +252,11 @@ fn tokens_of_buffer(buffer: &Export) -> PyResult<Vec<u32>> {
         return Err(argument("token_ids is no contiguous array of one dimension: flatten it"));
     }
     too_many(buffer.len() / size.max(1))?;
-    // SAFETY: contiguous; the GIL is held until the copy is made, and a writer without it can only
-    // change values, which are checked after they are read. tests/test_identity.py passes arrays of
-    // each type.
-    let bytes = unsafe { buffer.bytes() };
     match (kind, size) {
-        (b'I' | b'L', 4) => tokens_as(bytes, u32::from_le_bytes),
-        (b'i' | b'l', 4) => tokens_as(bytes, i32::from_le_bytes),
-        (b'Q' | b'L', 8) => tokens_as(bytes, u64::from_le_bytes),
-        (b'q' | b'l', 8) => tokens_as(bytes, i64::from_le_bytes),
+        (b'I' | b'L', 4) => tokens_as(buffer, u32::from_le_bytes),
+        (b'i' | b'l', 4) => tokens_as(buffer, i32::from_le_bytes),
+        (b'Q' | b'L', 8) => tokens_as(buffer, u64::from_le_bytes),
+        (b'q' | b'l', 8) => tokens_as(buffer, i64::from_le_bytes),
         _ => Err(argument(format!(
             "token_ids has items of format {}: pass uint32, int32, int64 or a sequence of int",
             String::from_utf8_lossy(format)
@@ -266,16 +264,27 @@ fn tokens_of_buffer(buffer: &Export) -> PyResult<Vec<u32>> {
     }
 }
 
-fn tokens_as<const N: usize, T>(bytes: &[u8], read: fn([u8; N]) -> T) -> PyResult<Vec<u32>>
+/// Tokens from a copy of a few at a time: a value is checked and used as it was read, whoever
+/// writes the caller's memory meanwhile.
+fn tokens_as<const N: usize, T>(buffer: &Export, read: fn([u8; N]) -> T) -> PyResult<Vec<u32>>
 where
     T: TryInto<u32> + Copy + std::fmt::Display,
 {
-    let (items, _) = bytes.as_chunks::<N>();
-    let token = |(i, item): (usize, &[u8; N])| {
-        let value = read(*item);
-        value.try_into().map_err(|_| bad_token(i, &value.to_string()))
-    };
-    items.iter().enumerate().map(token).collect()
+    let count = buffer.len() / N;
+    let mut tokens = Vec::with_capacity(count);
+    let mut copy = [0; COPY_BYTES];
+    while tokens.len() < count {
+        let bytes = ((count - tokens.len()) * N).min(COPY_BYTES);
+        if !buffer.copy_to(tokens.len() * N, &mut copy[..bytes]) {
+            return Err(argument("token_ids is no contiguous array: pass a contiguous one"));
+        }
+        for item in copy[..bytes].as_chunks::<N>().0 {
+            let value = read(*item);
+            let token = value.try_into();
+            tokens.push(token.map_err(|_| bad_token(tokens.len(), &value.to_string()))?);
+        }
+    }
+    Ok(tokens)
 }
 
 fn too_many(count: usize) -> PyResult<()> {

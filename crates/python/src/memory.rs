@@ -61,13 +61,13 @@ impl Memory {
         deadline_s: f64,
     ) -> PyResult<Space> {
         let deadline = seconds(deadline_s, "deadline_s")?;
-        if self.inner.health().state == HealthState::Closed {
-            return Err(raised(ClientError::Closed));
-        }
         let (spec, check) = (namespace.spec.clone(), namespace.key_check_bytes());
         let work = || self.inner.attach_within(spec, check, Epoch(epoch), deadline);
         let attached = detached(py, work).map_err(fault)?;
-        attached.map(Space::new).map_err(|refused| AttachError::new_err(refused.to_string()))
+        attached.map(Space::new).map_err(|refused| match self.inner.health().state {
+            HealthState::Closed => raised(ClientError::Closed),
+            _ => AttachError::new_err(refused.to_string()),
+        })
     }
 
     fn stat<'py>(&self, py: Python<'py>, deadline_s: f64) -> PyResult<Bound<'py, PyDict>> {

@@ -70,6 +70,14 @@ impl Server {
     }
 }
 
+impl Drop for Server {
+    fn drop(&mut self) {
+        // The garbage collector holds the GIL, and a server waits for its calls to end.
+        let taken = self.lock().take();
+        Python::try_attach(move |py| detached(py, || drop(taken)));
+    }
+}
+
 impl Server {
     fn lock(&self) -> MutexGuard<'_, Option<Arc<Inner>>> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)

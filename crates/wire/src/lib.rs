@@ -12,13 +12,15 @@ pub mod frame_io;
 pub mod frames;
 mod housekeeping;
 pub mod messages;
+mod process;
 mod raw;
 pub mod server;
 mod socket_path;
 
 pub use client::{
     AttachRefused, ClientError, ClientStats, ConnectConfig, ConnectError, DataPath, EpochOutcome,
-    EventStream, GetItem, Health, HealthState, Memory, NodeStat, PutItem, Space,
+    EventStream, GetItem, Health, HealthState, Memory, NodeStat, PutItem, SUBSCRIPTIONS_MAX, Space,
 };
 pub use messages::StatValue;
+pub use process::ProcessId;
 pub use server::{Server, ServerConfig, ServerError};

@@ -3,14 +3,19 @@
 
 mod support;
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use keepwarm_store::types::{Epoch, GetOutcome, MissReason, PutOutcome, ShedReason};
+use keepwarm_store::types::{Epoch, GetOutcome, MissReason, NamespaceId, PutOutcome, ShedReason};
+use keepwarm_wire::frames::{Opcode, VERSION, flags};
+use keepwarm_wire::messages::{AttachReply, GreetingReply, Refusal, RefusalCode};
 use keepwarm_wire::{ClientError, EpochOutcome, ServerConfig};
 use keepwarm_wire::{ConnectConfig, ConnectError, GetItem, HealthState, Memory, Server};
 
+use support::peer::Peer;
 use support::proxy::{Proxy, Way};
 use support::{
     LONG, Node, SECOND, Scratch, attach, connect, content, eventually, get, key_check, keys, put,
@@ -93,18 +98,186 @@ fn paths_that_can_never_work_are_errors() {
     drop(talking.join());
 }
 
+/// Connects until the listener's queue takes no more; they wait in it while these live.
+fn fill_queue(listener: &UnixListener, path: &Path) -> Vec<OwnedFd> {
+    // SAFETY: the descriptor is the listener's, which outlives the call; only its queue shrinks.
+    assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 3) }, 0);
+    let address = rustix::net::SocketAddrUnix::new(path).unwrap();
+    let (family, kind) = (rustix::net::AddressFamily::UNIX, rustix::net::SocketType::STREAM);
+    let mut waiting = Vec::new();
+    loop {
+        let flags = rustix::net::SocketFlags::NONBLOCK;
+        let fd = rustix::net::socket_with(family, kind, flags, None).unwrap();
+        match rustix::net::connect(&fd, &address) {
+            Ok(()) => waiting.push(fd),
+            Err(error) => {
+                assert_eq!(std::io::Error::from(error).kind(), ErrorKind::WouldBlock);
+                return waiting;
+            }
+        }
+    }
+}
+
+/// Processor time of this thread.
+fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap())
+}
+
 #[test]
-fn a_node_whose_queue_is_full_costs_the_deadline() {
+fn a_node_whose_queue_is_full_costs_the_deadline_and_no_processor() {
     let scratch = Scratch::new();
     let path = scratch.path("deaf.sock");
-    // Listens, never accepts: what fits its queue connects and waits, the rest is turned back.
-    let _listener = UnixListener::bind(&path).unwrap();
+    let listener = UnixListener::bind(&path).unwrap();
+    let waiting = fill_queue(&listener, &path);
+    assert!(!waiting.is_empty());
     let mut config = ConnectConfig::new(&path);
-    config.deadline = SHORT;
-    let start = Instant::now();
+    config.deadline = SHORT * 5;
+    let (start, used) = (Instant::now(), processor_time());
     let memory = Memory::connect(config).expect("a path that can work");
+    let (took, used) = (start.elapsed(), processor_time() - used);
     assert_eq!(memory.health().state, HealthState::Down);
-    assert!(start.elapsed() < SHORT + SECOND);
+    assert!((SHORT * 5..SHORT * 5 + SECOND).contains(&took), "{took:?}");
+    assert!(used < SHORT, "waiting for a place took {used:?} of processor in {took:?}");
+    // The queue empties: who waits in line gets in.
+    drop(waiting);
+    let emptied = std::thread::spawn(move || (0..).take_while(|_| accept_one(&listener)).count());
+    eventually("the client connects", LONG, || emptied.is_finished());
+    assert!(emptied.join().is_ok());
+}
+
+/// False: what came was a client that greets.
+fn accept_one(listener: &UnixListener) -> bool {
+    let (stream, _) = listener.accept().unwrap();
+    stream.set_read_timeout(Some(LONG)).unwrap();
+    let mut peer = Peer { stream, correlation: 0 };
+    peer.receive().is_err()
+}
+
+/// A node that greets and attaches, and answers all else with its limit; `ends`: and hangs up.
+fn busy_node(listener: UnixListener, ends: bool) {
+    for stream in listener.incoming() {
+        let peer = Peer { stream: stream.unwrap(), correlation: 0 };
+        std::thread::spawn(move || serve_busy(peer, ends));
+    }
+}
+
+fn serve_busy(mut peer: Peer, ends: bool) {
+    while let Ok((header, _)) = peer.receive() {
+        peer.correlation = header.correlation;
+        let frame = match Opcode::from_code(header.code) {
+            Some(Opcode::Hello) => {
+                let reply = GreetingReply {
+                    version: VERSION,
+                    incarnation: 7,
+                    pid: 1,
+                    node: String::from("busy"),
+                    transports: Vec::new(),
+                    capabilities: Vec::new(),
+                };
+                peer.frame(header.code, flags::REPLY, 0, &reply)
+            }
+            Some(Opcode::Attach) => {
+                let (namespace, nearest) = (NamespaceId(0), String::new());
+                let reply = AttachReply { namespace, epoch: Epoch(0), nearest };
+                peer.frame(header.code, flags::REPLY, 0, &reply)
+            }
+            _ => {
+                let refusal = Refusal { code: RefusalCode::Limit, text: String::from("too many") };
+                peer.correlation = if ends { 0 } else { header.correlation };
+                peer.frame(header.code, flags::REPLY | flags::REFUSED, 0, &refusal)
+            }
+        };
+        let is_refused = peer.correlation == 0;
+        if peer.stream.write_all(&frame).is_err() || is_refused {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_node_that_says_it_is_busy_has_not_failed() {
+    for ends in [false, true] {
+        let scratch = Scratch::new();
+        let path = scratch.path("busy.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        std::thread::spawn(move || busy_node(listener, ends));
+        let memory = connect(&path);
+        let space = attach(&memory, "m");
+        let keys = keys(1, 2);
+        let throttled = MissReason::Throttled;
+        for _ in 0..5 {
+            let found = space.lookup(&keys, 0, None, LONG).expect("no misuse");
+            assert_eq!((found.prefix, found.miss), (0, Some(throttled)), "ends: {ends}");
+            assert_eq!(get(&space, &keys, LENGTH, LONG), [GetOutcome::Throttled; 2]);
+            assert_eq!(put(&space, &keys, LENGTH, LONG), [PutOutcome::Shed(ShedReason::Busy); 2]);
+            assert_eq!(space.touch(&keys, LONG), Err(ClientError::NotDone(throttled)));
+            let mut events = space.subscribe(None, LONG).expect("a stream");
+            assert_eq!(events.next_batch(LONG), Err(ClientError::NotDone(throttled)));
+            assert_eq!(memory.health().state, HealthState::Up, "ends: {ends}");
+        }
+        assert_eq!(memory.health().last_error, None);
+        let events = 5; // each on a connection of its own
+        assert_eq!(memory.stats().connections > events + 1, ends, "one that goes on is kept");
+    }
+}
+
+/// The engine started before the bump with the weights of before: what it stores is of before.
+#[test]
+fn an_engine_that_joins_late_keeps_its_epoch() {
+    let scratch = Scratch::new();
+    let path = scratch.path("node.sock");
+    let old = attach(&connect(&path), "m");
+    assert!(!old.joined());
+    let _server = Server::start(store(16), ServerConfig::new(&path)).expect("a server");
+    let memory = connect(&path);
+    let operator = attach(&memory, "m");
+    assert_eq!(operator.bump_epoch(Epoch(1), LONG), Ok(EpochOutcome::Acknowledged));
+    let new = attach(&memory, "m");
+    assert_eq!(new.epoch(), Epoch(1), "who attaches after the bump starts behind it");
+    let keys = keys(1, 1);
+    let mut outcome = PutOutcome::Shed(ShedReason::StoreDown);
+    eventually("the old engine joins", LONG, || {
+        outcome = put(&old, &keys, LENGTH, LONG)[0];
+        outcome != PutOutcome::Shed(ShedReason::StoreDown)
+    });
+    assert_eq!(outcome, PutOutcome::Shed(ShedReason::Epoch));
+    assert_eq!((old.joined(), old.epoch()), (true, Epoch(0)));
+    assert_eq!(get(&old, &keys, LENGTH, LONG), [GetOutcome::Miss(MissReason::Epoch)]);
+    assert_eq!(get(&new, &keys, LENGTH, LONG), [GetOutcome::Miss(MissReason::Absent)]);
+    assert_eq!(put(&new, &keys, LENGTH, LONG), [PutOutcome::Stored]);
+    assert_eq!(get(&old, &keys, LENGTH, LONG), [GetOutcome::Miss(MissReason::Epoch)]);
+}
+
+#[test]
+fn a_closed_memory_attaches_nothing() {
+    let node = Node::start(16);
+    for memory in [node.connect(), Memory::embedded(node.store.clone())] {
+        memory.close();
+        let spec = spec("m", 1);
+        let check = key_check(&spec);
+        let refused = memory.attach_within(spec, check, Epoch(0), LONG).err();
+        let problem = refused.expect("it is closed").problem;
+        assert_eq!(problem, "the memory is closed: connect again");
+    }
+}
+
+#[test]
+fn subscriptions_have_a_limit_of_their_own() {
+    const LIMIT: usize = 16;
+    let node = Node::start(16);
+    for memory in [node.connect(), Memory::embedded(node.store.clone())] {
+        let space = attach(&memory, "m");
+        let follow = || space.subscribe(None, LONG);
+        let mut streams: Vec<_> = (0..LIMIT).map(|_| follow().expect("a place")).collect();
+        let text = follow().err().expect("no place is left").to_string();
+        assert!(text.contains("16 subscriptions"), "{text}");
+        assert!(node.server.as_ref().unwrap().connections() <= LIMIT + 1);
+        streams.pop();
+        streams.push(follow().expect("the place that was given back"));
+        assert!(follow().is_err());
+        assert_eq!(memory.health().state, HealthState::Up);
+    }
 }
 
 #[test]

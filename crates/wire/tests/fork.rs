@@ -7,8 +7,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use keepwarm_store::types::{GetOutcome, MissReason, PutOutcome};
-use keepwarm_wire::{HealthState, Memory, Space};
+use keepwarm_store::types::{BlockKey, GetOutcome, MissReason, PutOutcome};
+use keepwarm_store::{Event, EventBatch, EventKind};
+use keepwarm_wire::{ClientError, EventStream, HealthState, Memory, Space};
 
 use support::{LONG, Node, SECOND, attach, get, keys, put, store};
 
@@ -17,13 +18,19 @@ const LENGTH: usize = 20_000;
 fn main() {
     // The harness's flags, such as `--list`, are of no use here.
     if std::env::args().any(|arg| arg == "--list") {
-        println!("a_client_across_fork: test\na_server_across_fork: test");
+        let tests =
+            ["a_client", "a_server", "events"].map(|what| format!("{what}_across_fork: test"));
+        println!("{}\ntwins_with_one_pid: test", tests.join("\n"));
         return;
     }
     a_client_across_fork();
     println!("test a_client_across_fork ... ok");
     a_server_across_fork();
     println!("test a_server_across_fork ... ok");
+    events_across_fork();
+    println!("test events_across_fork ... ok");
+    twins_with_one_pid();
+    println!("test twins_with_one_pid ... ok");
 }
 
 /// A child that inherits a server and drops it takes nothing from its parent.
@@ -96,6 +103,123 @@ fn a_client_across_fork() {
     assert_eq!(space.renew(lease, SECOND, LONG), Ok(true), "the parent's lease still holds");
     node.store.check().expect("the store adds up");
     local_store.check().expect("the store adds up");
+}
+
+/// A child that asks the parent's streams gets no event of the parent's, and takes none from it.
+fn events_across_fork() {
+    let node = Node::start(64);
+    let (memory, local) = (node.connect(), Memory::embedded(node.store.clone()));
+    let (space, local_space) = (attach(&memory, "m"), attach(&local, "m"));
+    let follow = |space: &Space| space.subscribe(None, LONG).expect("a stream");
+    let mut streams = [follow(&space), follow(&local_space)];
+    streams.iter_mut().for_each(|stream| while !is_snapshots_end(&mut **stream) {});
+    // SAFETY: as in `a_client_across_fork`.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0, "fork: {}", std::io::Error::last_os_error());
+    if pid == 0 {
+        let run = || {
+            for stream in &mut streams {
+                for _ in 0..10 {
+                    let batch = stream.next_batch(SECOND / 10);
+                    assert_eq!(batch, Err(ClientError::NotDone(MissReason::StoreDown)));
+                }
+            }
+        };
+        let right = catch_unwind(AssertUnwindSafe(run));
+        drop((streams, space, local_space, memory, local));
+        // SAFETY: ends the process without the parent's exit handlers.
+        unsafe { libc::_exit(if right.is_ok() { 0 } else { 1 }) };
+    }
+    let keys = keys(1, 8);
+    for key in &keys {
+        assert_eq!(put(&space, &[*key], LENGTH, LONG), [PutOutcome::Stored]);
+    }
+    assert_eq!(wait_for(pid), 0, "the child");
+    for mut stream in streams {
+        assert_eq!(stored(&mut *stream, keys.len()), keys, "the parent misses no event");
+    }
+    node.store.check().expect("the store adds up");
+}
+
+/// In a new pid namespace a child has its parent's number: both must still have connections of
+/// their own, or the one would take the other's answers.
+fn twins_with_one_pid() {
+    let node = Node::start(64);
+    let ended = wait_for(fork_and(|| {
+        if unshare_pids().is_err() {
+            println!("skipped: this user may not make pid namespaces");
+            return;
+        }
+        let first = fork_and(|| {
+            assert_eq!(std::process::id(), 1);
+            let memory = support::connect(&node.path);
+            let space = attach(&memory, "m");
+            let (own, twins) = (keys(1, 8), keys(2, 8));
+            assert_eq!(put(&space, &own, LENGTH, LONG), [PutOutcome::Stored; 8]);
+            assert_eq!(put(&space, &twins, LENGTH, LONG), [PutOutcome::Stored; 8]);
+            unshare_pids().expect("once more");
+            let read = |keys: &[BlockKey]| {
+                for _ in 0..300 {
+                    assert_eq!(get(&space, keys, LENGTH, LONG), [GetOutcome::Ok; 8]);
+                }
+            };
+            let twin = fork_and(|| {
+                assert_eq!(std::process::id(), 1);
+                read(&twins);
+            });
+            read(&own);
+            assert_eq!(wait_for(twin), 0, "the twin");
+        });
+        assert_eq!(wait_for(first), 0, "the first");
+    }));
+    assert_eq!(ended, 0, "the processes of the namespaces");
+    node.store.check().expect("the store adds up");
+}
+
+/// The caller's next children live in a new pid namespace.
+fn unshare_pids() -> std::io::Result<()> {
+    // SAFETY: changes what `fork` does, nothing in memory.
+    match unsafe { libc::unshare(libc::CLONE_NEWPID) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
+/// Runs `work` in a child; returns its number as the caller sees it.
+fn fork_and(work: impl FnOnce()) -> libc::pid_t {
+    // SAFETY: as in `a_client_across_fork`.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0, "fork: {}", std::io::Error::last_os_error());
+    if pid == 0 {
+        let right = catch_unwind(AssertUnwindSafe(work));
+        // SAFETY: ends the process without the parent's exit handlers.
+        unsafe { libc::_exit(if right.is_ok() { 0 } else { 1 }) };
+    }
+    pid
+}
+
+fn is_snapshots_end(stream: &mut dyn EventStream) -> bool {
+    let batch = stream.next_batch(SECOND).expect("a stream");
+    matches!(batch, EventBatch::Snapshot { last: true, .. })
+}
+
+fn stored(stream: &mut dyn EventStream, count: usize) -> Vec<BlockKey> {
+    let mut found = Vec::new();
+    support::eventually("the events come", LONG, || {
+        match stream.next_batch(SECOND).expect("a stream") {
+            EventBatch::Events { events, .. } => found.extend(events.iter().filter_map(key_of)),
+            other => panic!("{other:?} without a break"),
+        }
+        found.len() >= count
+    });
+    found
+}
+
+fn key_of(event: &Event) -> Option<BlockKey> {
+    match event.kind {
+        EventKind::Stored { key, .. } => Some(key),
+        _ => None,
+    }
 }
 
 fn child(memory: &Memory, space: &Space, local: &Memory, local_space: &Space) {

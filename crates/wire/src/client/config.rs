@@ -6,12 +6,16 @@ use std::time::Duration;
 /// What a call may take when its caller has no better idea.
 pub const DEADLINE: Duration = Duration::from_secs(1);
 
+/// Subscriptions of one memory in one process at once. Over a socket each has a connection of its
+/// own, beside those of `connections_max`.
+pub const SUBSCRIPTIONS_MAX: usize = 16;
+
 /// How to reach a node over its socket.
 #[derive(Clone, Debug)]
 pub struct ConnectConfig {
     /// The node's socket.
     pub path: PathBuf,
-    /// Connections at once, 1 to 64. Too few: threads wait for each other's transfers; too many:
+    /// Connections for calls at once, 1 to 64; subscriptions have their own. Too few: threads wait for each other's transfers; too many:
     /// the node's limit on clients is reached sooner.
     pub connections_max: usize,
     /// What connecting at start may take; afterwards each call's own deadline holds.

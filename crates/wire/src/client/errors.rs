@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use keepwarm_store::types::MissReason;
 
+use super::config::SUBSCRIPTIONS_MAX;
 use crate::frames::KEYS_MAX;
 
 /// A node that cannot be reached because of how it was named, or ever understood. A node that is
@@ -58,11 +59,11 @@ pub enum ConnectError {
     System(#[from] io::Error),
 }
 
-/// The node is there and refuses the namespace.
+/// The node is there and refuses the namespace, or the memory is closed.
 #[derive(Debug, thiserror::Error)]
-#[error("the node refuses the namespace: {problem}")]
+#[error("the namespace is refused: {problem}")]
 pub struct AttachRefused {
-    /// The difference, in the node's words.
+    /// The difference, in the node's words; or that the memory is closed.
     pub problem: String,
 }
 
@@ -83,6 +84,9 @@ pub enum ClientError {
         /// Its length.
         found: usize,
     },
+    /// As many as one memory may have.
+    #[error("{SUBSCRIPTIONS_MAX} subscriptions of this memory are open, no more may be: close one")]
+    TooManySubscriptions,
     /// A setting or argument that cannot be.
     #[error("{0}")]
     Misuse(&'static str),

@@ -1,10 +1,12 @@
 //! Following what happens in a namespace.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use keepwarm_store::EventBatch;
 
-use super::ClientError;
+use super::{ClientError, SUBSCRIPTIONS_MAX};
 
 /// What happens in one namespace, in order.
 pub trait EventStream: Send {
@@ -17,6 +19,47 @@ pub trait EventStream: Send {
 
     /// Where to go on after a break, as (incarnation, sequence); none within a snapshot.
     fn since(&self) -> Option<(u64, u64)>;
+}
+
+/// The subscriptions that one memory may have in one process.
+#[derive(Default)]
+pub(super) struct Seats {
+    taken: Arc<AtomicUsize>,
+}
+
+/// One of them, given back on drop.
+pub(super) struct Seat {
+    taken: Arc<AtomicUsize>,
+}
+
+impl Seats {
+    pub(super) fn take(&self) -> Option<Seat> {
+        let more = |taken| (taken < SUBSCRIPTIONS_MAX).then_some(taken + 1);
+        let taken = self.taken.fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
+        taken.ok().map(|_| Seat { taken: self.taken.clone() })
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.taken.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// A stream and its seat, which is given back after the stream has ended.
+pub(super) struct Seated {
+    pub(super) stream: Box<dyn EventStream>,
+    pub(super) _seat: Seat,
+}
+
+impl EventStream for Seated {
+    fn next_batch(&mut self, wait: Duration) -> Result<EventBatch, ClientError> {
+        self.stream.next_batch(wait)
+    }
+
+    fn since(&self) -> Option<(u64, u64)> {
+        self.stream.since()
+    }
 }
 
 /// Where a follower of events stands.

@@ -22,13 +22,14 @@ use crate::deadline::Deadline;
 use crate::figures;
 use crate::housekeeping::Housekeeper;
 use crate::messages::Since;
+use crate::process::ProcessId;
 use crate::raw;
 
 /// Namespaces by their handle's number.
 type Attached = Vec<(u64, NamespaceId)>;
 
 pub(super) struct InProc {
-    pid: u32,
+    process: ProcessId,
     /// Taken only to be forgotten in a forked child, whose store this is not.
     session: Option<Session>,
     attached: Mutex<Attached>,
@@ -40,7 +41,7 @@ pub(super) struct InProc {
 impl InProc {
     pub(super) fn new(store: &Arc<Store>) -> InProc {
         InProc {
-            pid: std::process::id(),
+            process: ProcessId::here(),
             session: Some(store.session()),
             attached: Mutex::new(Vec::new()),
             // Without the thread leases still end when the store looks at them; only later.
@@ -83,7 +84,7 @@ impl Transport for InProc {
             last_error: None,
             transport: self.name(),
             incarnation,
-            node: Some((String::from("embedded"), self.pid)),
+            node: Some((String::from("embedded"), std::process::id())),
         }
     }
 
@@ -223,7 +224,7 @@ impl Transport for InProc {
         let from = since.map(|since| (since.incarnation, since.sequence));
         let subscription = store.subscribe(EventFilter::Namespace(namespace), from);
         let position = Position::new(store.incarnation(), from);
-        Ok(Box::new(Local { subscription, position }))
+        Ok(Box::new(Local { process: self.process, subscription: Some(subscription), position }))
     }
 
     fn close(&self) {
@@ -288,7 +289,7 @@ fn put_one(
 
 impl Drop for InProc {
     fn drop(&mut self) {
-        if self.pid == std::process::id() {
+        if self.process == ProcessId::here() {
             self.close();
         } else {
             std::mem::forget(self.session.take());
@@ -297,18 +298,33 @@ impl Drop for InProc {
 }
 
 struct Local {
-    subscription: Subscription,
+    process: ProcessId,
+    /// Taken only to be forgotten in a forked child, whose store this is not.
+    subscription: Option<Subscription>,
     position: Position,
 }
 
 impl EventStream for Local {
     fn next_batch(&mut self, wait: Duration) -> Result<EventBatch, ClientError> {
-        let batch = self.subscription.next_batch(wait);
+        let batch = match &mut self.subscription {
+            Some(subscription) if self.process == ProcessId::here() => {
+                subscription.next_batch(wait)
+            }
+            _ => return Err(ClientError::NotDone(MissReason::StoreDown)),
+        };
         self.position.saw(&batch);
         Ok(batch)
     }
 
     fn since(&self) -> Option<(u64, u64)> {
         self.position.since()
+    }
+}
+
+impl Drop for Local {
+    fn drop(&mut self) {
+        if self.process != ProcessId::here() {
+            std::mem::forget(self.subscription.take());
+        }
     }
 }

@@ -9,6 +9,7 @@ use keepwarm_store::Store;
 use keepwarm_store::identity::NamespaceSpec;
 use keepwarm_store::types::{Epoch, MissReason};
 
+use super::events::Seats;
 use super::gone::Gone;
 use super::inproc::InProc;
 use super::stats::{Counts, add};
@@ -19,6 +20,7 @@ use super::{
 };
 use crate::deadline::Deadline;
 use crate::messages::StatValue;
+use crate::process::ProcessId;
 
 /// Whether calls are tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,8 +89,11 @@ impl Memory {
     /// Opens one namespace. Without a reachable node this works too: calls miss until it joins,
     /// and if it is refused then, they miss with `identity` and [`Space::problem`] says why.
     ///
+    /// The node's epoch, if larger, is adopted here and only here. A space that joins later keeps
+    /// the epoch given, and misses with `epoch` where the node's is larger: attach again.
+    ///
     /// # Errors
-    /// The node is there and refuses: the difference is named.
+    /// The node is there and refuses: the difference is named. The memory is closed.
     pub fn attach(
         &self,
         spec: NamespaceSpec,
@@ -115,10 +120,15 @@ impl Memory {
             key_check,
             epoch: AtomicU32::new(epoch.0),
             joined: AtomicBool::new(false),
+            attaching: AtomicBool::new(true),
             notes: Mutex::new(Notes::default()),
         };
-        let until = Deadline::after(deadline);
-        match self.shared.here().transport.attach(&core, until) {
+        let begun = self.shared.begin(deadline);
+        let (process, until) =
+            begun.map_err(|closed| AttachRefused { problem: closed.to_string() })?;
+        let attached = process.transport.attach(&core, until);
+        core.attaching.store(false, Ordering::Release);
+        match attached {
             Err(Unserved::Refused(problem)) => Err(AttachRefused { problem }),
             Err(Unserved::Missed(MissReason::Identity)) => {
                 let problem = core.notes.lock().map(|notes| notes.problem.clone());
@@ -190,16 +200,18 @@ pub(super) struct Shared {
 
 /// One process's way to the store.
 pub(super) struct Process {
-    pid: u32,
+    id: ProcessId,
     pub(super) transport: Box<dyn Transport>,
     pub(super) counts: Arc<Counts>,
+    pub(super) seats: Seats,
     child: OnceLock<Box<Process>>,
 }
 
 impl Process {
     fn new(transport: Box<dyn Transport>) -> Process {
         let counts = transport.counts();
-        Process { pid: std::process::id(), transport, counts, child: OnceLock::new() }
+        let (id, seats, child) = (ProcessId::here(), Seats::default(), OnceLock::new());
+        Process { id, transport, counts, seats, child }
     }
 }
 
@@ -211,9 +223,9 @@ impl Shared {
 
     /// This process's way.
     pub(super) fn here(&self) -> &Process {
-        let pid = std::process::id();
+        let id = ProcessId::here();
         let mut process = &self.first;
-        while process.pid != pid {
+        while process.id != id {
             process = match process.child.get() {
                 Some(child) => child,
                 None => process.child.get_or_init(|| Box::new(Process::new(self.transport()))),
@@ -247,7 +259,7 @@ impl Drop for Shared {
     fn drop(&mut self) {
         // In a child the parent's store must not even be taken apart.
         if let Origin::Store(store) = &self.origin
-            && self.first.pid != std::process::id()
+            && self.first.id != ProcessId::here()
         {
             std::mem::forget(store.clone());
         }

@@ -14,7 +14,7 @@ mod stats;
 mod transport;
 mod unix;
 
-pub use config::{ConnectConfig, DEADLINE};
+pub use config::{ConnectConfig, DEADLINE, SUBSCRIPTIONS_MAX};
 pub use errors::{AttachRefused, ClientError, ConnectError};
 pub use events::EventStream;
 pub use memory::{Health, HealthState, Memory, NodeStat};

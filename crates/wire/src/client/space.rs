@@ -11,6 +11,7 @@ use keepwarm_store::types::{
 };
 use keepwarm_store::{Lookup, Reported};
 
+use super::events::Seated;
 use super::memory::{Process, Shared};
 use super::stats::add;
 use super::transport::{LookupAsk, SpaceCore, Unserved};
@@ -292,15 +293,18 @@ impl Space {
     /// still knows, else with a snapshot first.
     ///
     /// # Errors
-    /// The node did not answer; a closed memory.
+    /// The node did not answer; [`SUBSCRIPTIONS_MAX`](super::SUBSCRIPTIONS_MAX) are open; a closed
+    /// memory.
     pub fn subscribe(
         &self,
         since: Option<(u64, u64)>,
         deadline: Duration,
     ) -> Result<Box<dyn EventStream>, ClientError> {
         let (process, until) = self.begin_other(0, deadline)?;
+        let seat = process.seats.take().ok_or(ClientError::TooManySubscriptions)?;
         let since = since.map(|(incarnation, sequence)| Since { incarnation, sequence });
-        counted(process, process.transport.subscribe(self.core(), since, until))
+        let stream = counted(process, process.transport.subscribe(self.core(), since, until))?;
+        Ok(Box::new(Seated { stream, _seat: seat }))
     }
 
     fn core(&self) -> &SpaceCore {

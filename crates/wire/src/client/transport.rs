@@ -26,6 +26,8 @@ pub(crate) struct SpaceCore {
     pub(crate) epoch: AtomicU32,
     /// Whether a node has accepted it once.
     pub(crate) joined: AtomicBool,
+    /// Whether the call that attaches it is still under way.
+    pub(crate) attaching: AtomicBool,
     /// What a node said to it last. Only ever tried, never waited for: a fork may find it locked.
     pub(crate) notes: Mutex<Notes>,
 }
@@ -39,12 +41,14 @@ pub(crate) struct Notes {
 }
 
 impl SpaceCore {
-    /// A node accepted it. The first one's epoch is adopted: whoever starts after a bump starts
-    /// behind it. Later ones are not: an engine from before the bump must keep missing.
+    /// A node accepted it. While it attaches, the node's epoch is adopted: whoever starts after a
+    /// bump starts behind it. Later, the first time too, it is not: an engine that started before
+    /// the bump, node or no node, must keep missing.
     pub(crate) fn accepted(&self, epoch: Epoch, nearest: Option<String>) {
-        if !self.joined.swap(true, Ordering::AcqRel) {
+        if self.attaching.load(Ordering::Acquire) {
             self.epoch.fetch_max(epoch.0, Ordering::AcqRel);
         }
+        self.joined.store(true, Ordering::Release);
         if let Ok(mut notes) = self.notes.try_lock() {
             notes.problem = None;
             if nearest.is_some() {

@@ -43,6 +43,17 @@ impl Process {
     pub fn signal(&self, signal: &str) {
         let sent = Command::new("kill").args([signal, &self.0.id().to_string()]).status();
         assert!(sent.expect("kill runs").success());
+        if signal == "-STOP" {
+            // The signal has been sent, but threads still run until it reaches each of them.
+            let tasks = format!("/proc/{}/task", self.0.id());
+            eventually("every thread stops", Duration::from_secs(20), || {
+                let tasks = std::fs::read_dir(&tasks).expect("the child is there");
+                tasks.flatten().all(|task| {
+                    let stat = std::fs::read_to_string(task.path().join("stat"));
+                    stat.is_ok_and(|stat| stat.contains(") T "))
+                })
+            });
+        }
     }
 
     pub fn kill(&mut self) {

@@ -4,8 +4,9 @@
 //!   up ──3 failures in a row, or nobody listens──► down ──the asking thread gets an answer──► up
 //! ```
 //!
-//! While it is down, calls miss at once and one thread asks for the node: after 50 ms, doubling to
-//! 2 s, each wait drawn from its upper half so that a fleet's clients do not come back in step.
+//! While it is down, calls miss at once and one thread asks for the node: at once, since calls may
+//! only have been too impatient, then after 50 ms, doubling to 2 s, each wait drawn from its upper
+//! half so that a fleet's clients do not come back in step.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -103,7 +104,8 @@ impl Breaker {
 fn ask(node: &Weak<Node>, signal: &Signal) {
     let mut wait = WAIT_LEAST;
     let mut chance = u64::from(std::process::id()) | 1;
-    while !stopped_within(signal, jittered(wait, &mut chance)) {
+    let mut pause = Duration::ZERO;
+    while !stopped_within(signal, pause) {
         let Some(node) = node.upgrade() else { return };
         let tried = node.try_again(Deadline::after(ATTEMPT));
         let mut state = signal.lock();
@@ -112,6 +114,7 @@ fn ask(node: &Weak<Node>, signal: &Signal) {
             Err(cut) => state.last_error = Some(cut.to_string()),
         }
         drop(state);
+        pause = jittered(wait, &mut chance);
         wait = (wait * 2).min(WAIT_MOST);
     }
 }

@@ -50,6 +50,8 @@ impl Unix {
             Cut::Violation(violation @ (Violation::Magic | Violation::Version { .. })) => {
                 Err(ConnectError::Version { path, problem: violation.to_string() })
             }
+            // It is there; the next call connects.
+            Cut::Busy { .. } => Ok(()),
             cut => {
                 self.node.breaker.failed(cut.to_string(), true);
                 self.node.breaker.watch(&self.node);

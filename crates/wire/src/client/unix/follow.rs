@@ -15,11 +15,14 @@ use crate::codec::Body;
 use crate::deadline::Deadline;
 use crate::frames::{Opcode, flags};
 use crate::messages::{EventsReply, Since, SubscribeRequest};
+use crate::process::ProcessId;
 
 /// How long a node may be silent (it sends a heartbeat every second), or take over one frame.
 const SILENCE: Duration = Duration::from_secs(5);
 
 pub(super) struct Follow {
+    /// A forked child shares the socket: what it read there its parent would miss.
+    process: ProcessId,
     link: Link,
     position: Position,
     silent_from: Deadline,
@@ -37,7 +40,8 @@ impl Follow {
         link.send(Opcode::Subscribe, |out| request.write(out), until)?;
         let from = since.map(|since| (since.incarnation, since.sequence));
         let position = Position::new(link.peer.incarnation, from);
-        Ok(Follow { link, position, silent_from: Deadline::after(SILENCE), over: false })
+        let silent_from = Deadline::after(SILENCE);
+        Ok(Follow { process: ProcessId::here(), link, position, silent_from, over: false })
     }
 
     /// The next frame; `None` if none began to come in time.
@@ -57,6 +61,7 @@ impl Follow {
     fn end(&mut self, cut: Cut) -> ClientError {
         self.over = true;
         match Unserved::from(cut) {
+            Unserved::Missed(MissReason::Throttled) => ClientError::NotDone(MissReason::Throttled),
             // Its own deadline is the node's silence.
             Unserved::Missed(_) => ClientError::NotDone(MissReason::StoreDown),
             refused => refused.into(),
@@ -66,7 +71,7 @@ impl Follow {
 
 impl EventStream for Follow {
     fn next_batch(&mut self, wait: Duration) -> Result<EventBatch, ClientError> {
-        if self.over {
+        if self.over || self.process != ProcessId::here() {
             return Err(ClientError::NotDone(MissReason::StoreDown));
         }
         let until = Deadline::after(wait);

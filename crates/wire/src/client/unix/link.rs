@@ -8,7 +8,7 @@ use keepwarm_store::types::{Epoch, NamespaceId};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-use crate::channel::{Patience, Socket, wait_for};
+use crate::channel::{Patience, Socket};
 use crate::client::ConnectConfig;
 use crate::client::transport::SpaceCore;
 use crate::codec::{Body, Malformed, decode};
@@ -54,6 +54,9 @@ pub(super) enum Cut {
     /// The node refused this request; the connection goes on.
     #[error("{}", .0.text)]
     Refused(Refusal),
+    /// The node has too much to do; `ends`: and the connection is over.
+    #[error("the node is busy: {}", .refusal.text)]
+    Busy { refusal: Refusal, ends: bool },
 }
 
 impl From<io::Error> for Cut {
@@ -291,9 +294,13 @@ impl Link {
         let of_request = header.correlation == self.correlation && header.code == opcode as u8;
         let goes_on =
             matches!(refusal.code, Failed | Identity | Limit | Namespace | Throttled | Unknown);
-        match of_request && goes_on && opcode != Opcode::Hello {
-            true => Ok(Cut::Refused(refusal)),
-            false => Ok(Cut::TurnedAway(refusal)),
+        let goes_on = of_request && goes_on && opcode != Opcode::Hello;
+        match (refusal.code, goes_on) {
+            // Of a namespace a limit is no matter of the moment.
+            (Limit, true) if opcode == Opcode::Attach => Ok(Cut::Refused(refusal)),
+            (Limit | Throttled, _) => Ok(Cut::Busy { refusal, ends: !goes_on }),
+            (_, true) => Ok(Cut::Refused(refusal)),
+            (_, false) => Ok(Cut::TurnedAway(refusal)),
         }
     }
 }
@@ -312,8 +319,8 @@ fn connect(config: &ConnectConfig, until: Deadline) -> Result<Socket, Cut> {
             // The node's queue is full; nothing tells when it no longer is.
             Err(Errno::AGAIN) => {
                 let Some(left) = until.left() else { return Err(Cut::Deadline) };
-                let pause = Deadline::after(left.min(QUEUE_PAUSE));
-                wait_for(&fd, rustix::event::PollFlags::empty(), pause)?;
+                // Not by a poll: a socket that is not connected has hung up, which ends one at once.
+                std::thread::sleep(left.min(QUEUE_PAUSE));
             }
             Err(error) => return Err(Cut::Unreachable(error.into())),
         }

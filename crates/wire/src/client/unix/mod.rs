@@ -37,9 +37,10 @@ use crate::deadline::Deadline;
 use crate::frames::{Opcode, Violation};
 use crate::messages::{
     DropReply, DropRequest, EpochReply, EpochRequest, LookupReply, LookupRequest, PingReply,
-    PingRequest, Refusal, RefusalCode, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest,
-    ReportReply, ReportRequest, Since, Token, TouchReply, TouchRequest,
+    PingRequest, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, ReportReply,
+    ReportRequest, Since, Token, TouchReply, TouchRequest,
 };
+use crate::process::ProcessId;
 
 /// Share of a lease's time that is relied on.
 const LEASE_USED_PERCENT: u64 = 80;
@@ -53,7 +54,7 @@ const ANSWER_WAY: Duration = Duration::from_millis(50);
 /// The way to one node from one process.
 pub(super) struct Unix {
     node: Arc<Node>,
-    pid: u32,
+    process: ProcessId,
 }
 
 /// What calls and the asking thread share.
@@ -83,7 +84,7 @@ impl Unix {
             incarnation: AtomicU64::new(0),
             peer: Mutex::new(None),
         };
-        Ok(Unix { node: Arc::new(node), pid: std::process::id() })
+        Ok(Unix { node: Arc::new(node), process: ProcessId::here() })
     }
 
     fn call<B: Body>(
@@ -141,6 +142,13 @@ impl Node {
                     false => place.give_back(),
                 }
             }
+            // An answer too, of a node that is up.
+            Err(Cut::Busy { ends, .. }) => {
+                self.breaker.worked();
+                if !ends {
+                    place.give_back();
+                }
+            }
             // It was answering, or had no chance to.
             Err(Cut::Deadline) if heard || begun.elapsed() < DEADLINE_TELLING => {}
             Err(cut) => self.failed(cut),
@@ -193,7 +201,11 @@ impl Node {
     }
 
     /// Counts a failure; enough of them, or a refused connection, and calls are no longer tried.
+    /// A node that says it is busy has not failed.
     fn failed(self: &Arc<Self>, cut: &Cut) {
+        if matches!(cut, Cut::Busy { .. }) {
+            return;
+        }
         let at_once = matches!(cut, Cut::Unreachable(_));
         if self.breaker.failed(cut.to_string(), at_once) {
             self.pool.clear();
@@ -417,7 +429,7 @@ impl Drop for Unix {
     fn drop(&mut self) {
         // In a forked child the locks belong to the parent's threads, and the sockets are only
         // closed, never shut down.
-        if self.pid == std::process::id() {
+        if self.process == ProcessId::here() {
             self.close();
         }
     }
@@ -430,10 +442,8 @@ impl From<Cut> for Unserved {
             Cut::Refused(refusal) if refusal.is_identity() => {
                 Unserved::Missed(MissReason::Identity)
             }
-            Cut::Refused(Refusal { code: RefusalCode::Throttled, .. }) => {
-                Unserved::Missed(MissReason::Throttled)
-            }
             Cut::Refused(refusal) => Unserved::Refused(refusal.text),
+            Cut::Busy { .. } => Unserved::Missed(MissReason::Throttled),
             Cut::Down
             | Cut::Unreachable(_)
             | Cut::Stream(_)
