@@ -19,7 +19,9 @@ pub(crate) struct Namespace {
     /// Stands for this namespace since its last drop, in the ghost list.
     pub era: u64,
     /// Order of arrival; the oldest makes way first.
-    arrival: u64,
+    pub arrival: u64,
+    /// The next event when it came; earlier ones are about whoever had its number before.
+    pub since: u64,
     /// Sessions that attached it.
     pub sessions: u32,
     /// Complete blocks of this version.
@@ -95,6 +97,11 @@ impl Namespaces {
         self.by_fingerprint.get(fingerprint).copied().map(NamespaceId)
     }
 
+    /// The namespace in a place, if it is taken.
+    pub fn get(&self, id: NamespaceId) -> Option<&Namespace> {
+        self.places.get(usize::from(id.0))?.as_ref()
+    }
+
     /// The namespace in a place that the caller knows to be taken.
     #[inline]
     pub fn at(&self, id: u16) -> &Namespace {
@@ -119,6 +126,7 @@ impl Namespaces {
         tenant: usize,
         epoch: Epoch,
         era: u64,
+        since: u64,
     ) -> Option<NamespaceId> {
         let vacant = self.places.iter().position(Option::is_none);
         let id = vacant.or_else(|| self.make_way())?;
@@ -132,6 +140,7 @@ impl Namespaces {
             dropped_below: 0,
             era,
             arrival: self.arrivals,
+            since,
             sessions: 0,
             live: 0,
             hidden: 0,

@@ -41,7 +41,8 @@ impl Session {
                 let known = epochs.get(&fingerprint).unwrap_or_default();
                 inner.next_era += 1;
                 let era = inner.next_era;
-                let added = inner.namespaces.add(spec, tenant, known, era);
+                let since = inner.events.next();
+                let added = inner.namespaces.add(spec, tenant, known, era, since);
                 let max = inner.limits.namespaces_max;
                 (added.ok_or(AttachError::TooMany { max })?, nearest)
             }
