@@ -22,6 +22,7 @@ mod lookups;
 mod namespaces;
 pub mod outcome;
 mod pending;
+mod places;
 pub mod policy;
 mod puts;
 mod reads;

@@ -44,7 +44,7 @@ pub struct Store {
     pub(crate) is_durable: bool,
     inner: Mutex<Inner>,
     incarnation: u64,
-    namespaces_max: u16,
+    pub(crate) namespaces_max: u16,
     next_session: AtomicU64,
     /// Somewhere the last pin of an older epoch went.
     quiet: Condvar,

@@ -5,12 +5,24 @@ mod common;
 use std::time::Duration;
 
 use common::{attach, key, open, put, spec};
-use keepwarm_store::types::{Epoch, PutOutcome};
-use keepwarm_store::{EventBatch, EventFilter, StoreConfig, TenantConfig};
+use keepwarm_store::identity::{ChainKey, NamespaceSpec, TenantSecret};
+use keepwarm_store::types::{Epoch, MissReason, PutOutcome};
+use keepwarm_store::{
+    AttachError, Attached, EventBatch, EventFilter, Session, StoreConfig, TenantConfig,
+};
 
 const ZERO: Epoch = Epoch(0);
 const MIB: u64 = 1 << 20;
 const STORED: PutOutcome = PutOutcome::Stored;
+
+fn try_attach(
+    session: &Session,
+    spec: &NamespaceSpec,
+    epoch: Epoch,
+) -> Result<Attached, AttachError> {
+    let check = ChainKey::new(spec, &TenantSecret::public_default()).key_check();
+    session.attach(spec.encoding(), check, epoch)
+}
 
 /// A store of tenants a and b with this many places.
 fn config(places: u16) -> StoreConfig {
@@ -48,4 +60,89 @@ fn events_of_a_number_stay_with_the_namespace_that_had_it() {
         panic!("the ring holds all")
     };
     assert!(events.is_empty(), "a hears of b: {events:?}");
+}
+
+#[test]
+fn places_of_namespaces_that_nobody_uses_come_back_with_their_space() {
+    let (store, _clock) = open(config(8));
+    for number in 0..40 {
+        let session = store.session();
+        let ns = attach(&session, &spec("a", &format!("build {number}"), 1));
+        assert_eq!(put(&session, ns, ZERO, key(number), 0, b"x"), STORED);
+        assert!(session.detach(ns));
+        assert!(!session.detach(ns), "nothing is left to take back");
+        assert_eq!(session.lookup(ns, ZERO, &[key(number)], 0, None).prefix, 0);
+    }
+    let models: Vec<_> = store.stats().namespaces.into_iter().map(|space| space.model).collect();
+    assert_eq!(models.len(), 8, "the others left: {models:?}");
+    assert!(models.contains(&String::from("build 39")), "the oldest leave first: {models:?}");
+    assert_eq!(store.stats().blocks, 8);
+    store.check().expect("a store that adds up");
+}
+
+#[test]
+fn a_namespace_that_is_held_keeps_its_place() {
+    let mut config = config(3);
+    config.tenants.clear();
+    let (store, clock) = open(config);
+    let session = store.session();
+    let specs: Vec<_> = (0..4).map(|n| spec("default", &format!("{n}"), 1)).collect();
+    let ids: Vec<_> = specs[..3].iter().map(|spec| attach(&session, spec)).collect();
+    for ns in &ids {
+        assert_eq!(put(&session, *ns, ZERO, key(1), 0, b"x"), STORED);
+    }
+    let pin = session.read(ids[0], ZERO, key(1), 0).expect("a pin");
+    let found = session.lookup(ids[1], ZERO, &[key(1)], 0, Some(Duration::from_secs(2)));
+    assert!(found.lease.is_some());
+    assert_eq!(attach(&session, &specs[2]), ids[2], "twice");
+    ids.iter().for_each(|ns| assert!(session.detach(*ns)));
+    let refused = try_attach(&session, &specs[3], ZERO).unwrap_err();
+    assert!(matches!(refused, AttachError::TooMany { max: 3 }), "{refused}");
+    let mut copy = [0; 1];
+    assert_eq!((pin.copy_to(&mut copy), copy), (pin.checksum(), *b"x"));
+    clock.advance(Duration::from_secs(3));
+    store.tick();
+    assert_eq!(attach(&session, &specs[3]), ids[1], "the lease has ended");
+    drop(pin);
+    store.check().expect("a store that adds up");
+}
+
+#[test]
+fn no_tenant_takes_the_places_of_others() {
+    let (store, _clock) = open(config(9));
+    let (a, b) = (store.session(), store.session());
+    let kept = attach(&a, &spec("a", "kept", 1));
+    assert_eq!(put(&a, kept, ZERO, key(1), 0, b"x"), STORED);
+    a.detach(kept);
+    for number in 0..30 {
+        let ns = attach(&b, &spec("b", &format!("{number}"), 1));
+        assert_eq!(put(&b, ns, ZERO, key(2), 0, b"x"), STORED);
+        b.detach(ns);
+    }
+    let again = attach(&a, &spec("a", "kept", 1));
+    assert_eq!(a.lookup(again, ZERO, &[key(1)], 0, None).prefix, 1, "b's own make way for b");
+    for number in 0..3 {
+        attach(&b, &spec("b", &format!("{number}"), 1));
+    }
+    let refused = try_attach(&b, &spec("b", "fourth", 1), ZERO).unwrap_err();
+    let text = refused.to_string();
+    assert!(matches!(refused, AttachError::TooManyOfTenant { max: 3, .. }), "{text}");
+    assert!(text.contains("tenant b has 3") && text.contains("let go"), "{text}");
+    attach(&a, &spec("a", "second", 1));
+    store.check().expect("a store that adds up");
+}
+
+#[test]
+fn an_attach_that_fails_leaves_nothing() {
+    let directory = std::env::temp_dir().join(format!("keepwarm-attach-{}", std::process::id()));
+    let mut config = config(2);
+    config.state_dir = Some(directory.clone());
+    let (store, _clock) = open(config);
+    std::fs::remove_dir_all(&directory).expect("a directory");
+    let session = store.session();
+    let ns = keepwarm_store::types::NamespaceId(0);
+    assert!(try_attach(&session, &spec("a", "m", 1), Epoch(3)).is_err());
+    assert_eq!(store.stats().namespaces.len(), 0, "its place is vacant");
+    let found = session.lookup(ns, ZERO, &[key(1)], 0, None);
+    assert_eq!(found.miss, Some(MissReason::Identity));
 }

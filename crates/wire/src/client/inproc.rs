@@ -101,7 +101,11 @@ impl Transport for InProc {
 
     fn detach(&self, space: &SpaceCore) {
         let mut known = self.attached.lock().unwrap_or_else(PoisonError::into_inner);
-        known.retain(|(id, _)| *id != space.id);
+        let Some(place) = known.iter().position(|(id, _)| *id == space.id) else { return };
+        let (_, namespace) = known.swap_remove(place);
+        if let Some(session) = &self.session {
+            session.detach(namespace);
+        }
     }
 
     fn lookup(

@@ -113,6 +113,7 @@ impl Memory {
             id: self.shared.spaces.fetch_add(1, Ordering::Relaxed),
             spec,
             key_check,
+            gone: Arc::default(),
             epoch: AtomicU32::new(epoch.0),
             joined: AtomicBool::new(false),
             notes: Mutex::new(Notes::default()),
