@@ -9,6 +9,12 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 
 use crate::checksum::xxh3_64;
 use crate::error::StoreError;
@@ -22,6 +28,21 @@ const TRAILER_BYTES: usize = 8;
 /// Namespaces remembered; beyond it the one that changed longest ago is forgotten.
 pub const RECORDS_MAX: usize = 4096;
 const FILE_NAME: &str = "epochs";
+/// Locked as long as a store uses the directory; holds its process's number, for people.
+const LOCK_NAME: &str = "lock";
+/// How long a store that is just going may take to let go of its directory.
+const LOCK_WAIT: Duration = Duration::from_millis(500);
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
+
+/// Directories that stores of this process use: two stores on one share its epochs.
+static OPEN: Mutex<Vec<OpenFile>> = Mutex::new(Vec::new());
+
+struct OpenFile {
+    directory: PathBuf,
+    /// A forked child has its parent's list, but not its parent's lock.
+    pid: u32,
+    file: Weak<Mutex<EpochFile>>,
+}
 
 /// One namespace's fingerprint and epoch.
 pub type Record = ([u8; 32], Epoch);
@@ -79,24 +100,93 @@ pub fn encode(records: &[Record]) -> Vec<u8> {
 #[derive(Debug)]
 pub(crate) struct EpochFile {
     directory: Option<PathBuf>,
+    /// One store a directory: two would write over each other's epochs.
+    _lock: Option<DirectoryLock>,
     records: Vec<Record>,
 }
 
+/// A directory that is this store's alone.
+#[derive(Debug)]
+struct DirectoryLock {
+    file: File,
+    /// Whose lock it is: a forked child has the descriptor too.
+    pid: u32,
+}
+
+impl DirectoryLock {
+    fn take(directory: &Path) -> Result<DirectoryLock, StoreError> {
+        let path = directory.join(LOCK_NAME);
+        let mut options = File::options();
+        let opened = options.read(true).write(true).create(true).truncate(false).open(&path);
+        let mut file =
+            opened.map_err(|e| failed(&path, "cannot be opened: check its rights", e))?;
+        let until = Instant::now() + LOCK_WAIT;
+        let mut locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
+        while locked == Err(Errno::WOULDBLOCK) && Instant::now() < until {
+            std::thread::sleep(LOCK_PAUSE);
+            locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
+        }
+        match locked {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => {
+                let holder = fs::read_to_string(&path).unwrap_or_default();
+                let problem = format!(
+                    "in use by pid {}: stop that node, or give this one another state_dir",
+                    holder.trim()
+                );
+                return Err(StoreError::Epochs { path, problem, source: None });
+            }
+            Err(error) => return Err(failed(&path, "cannot be locked", error.into())),
+        }
+        let pid = std::process::id();
+        let named = file.set_len(0).and_then(|()| writeln!(file, "{pid}"));
+        named.map_err(|e| failed(&path, "cannot be written: check space and rights", e))?;
+        Ok(DirectoryLock { file, pid })
+    }
+}
+
+impl Drop for DirectoryLock {
+    fn drop(&mut self) {
+        // Not left to the close alone: a child that was forked meanwhile would go on holding it.
+        if self.pid == std::process::id() {
+            let _ = flock(&self.file, FlockOperation::Unlock);
+        }
+    }
+}
+
 impl EpochFile {
+    /// As `open`, but the one that is open in this process already if there is such.
+    pub fn share(directory: Option<PathBuf>) -> Result<Arc<Mutex<EpochFile>>, StoreError> {
+        let pid = std::process::id();
+        let mut open = OPEN.lock();
+        open.retain(|other| other.pid == pid && other.file.strong_count() > 0);
+        let name = directory.as_ref().and_then(|directory| fs::canonicalize(directory).ok());
+        let same = open.iter().find(|other| Some(&other.directory) == name.as_ref());
+        if let Some(file) = same.and_then(|other| other.file.upgrade()) {
+            return Ok(file);
+        }
+        let file = Arc::new(Mutex::new(EpochFile::open(directory.clone())?));
+        if let Some(Ok(directory)) = directory.map(fs::canonicalize) {
+            open.push(OpenFile { directory, pid, file: Arc::downgrade(&file) });
+        }
+        Ok(file)
+    }
+
     /// Reads what is there; a directory without a file has no epochs yet.
     pub fn open(directory: Option<PathBuf>) -> Result<EpochFile, StoreError> {
-        let mut records = Vec::new();
+        let (mut records, mut lock) = (Vec::new(), None);
         if let Some(directory) = &directory {
             let path = directory.join(FILE_NAME);
-            let create = fs::create_dir_all(directory);
+            let create = create_durably(directory);
             create.map_err(|e| failed(directory, "cannot be created: check its parent", e))?;
+            lock = Some(DirectoryLock::take(directory)?);
             match fs::read(&path) {
                 Ok(bytes) => records = decode(&bytes).map_err(|problem| broken(&path, problem))?,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(failed(&path, "cannot be read: check its rights", error)),
             }
         }
-        Ok(EpochFile { directory, records })
+        Ok(EpochFile { directory, _lock: lock, records })
     }
 
     pub fn get(&self, fingerprint: &[u8; 32]) -> Option<Epoch> {
@@ -119,6 +209,19 @@ impl EpochFile {
         self.records = records;
         Ok(())
     }
+}
+
+/// Makes a directory, and each missing one above it, so that a crash does not undo it: the entry of
+/// a new one is on disk only when its parent is.
+fn create_durably(directory: &Path) -> io::Result<()> {
+    let is_there = |path: &&Path| path.as_os_str().is_empty() || path.is_dir();
+    let missing = directory.ancestors().take_while(|path| !is_there(path)).count();
+    fs::create_dir_all(directory)?;
+    for parent in directory.ancestors().skip(1).take(missing) {
+        let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+        File::open(parent)?.sync_all()?;
+    }
+    Ok(())
 }
 
 /// Writes a new file beside the old one and puts it in its place: after a crash there is the old
@@ -178,6 +281,7 @@ mod tests {
         file.put(name(1), Epoch(4)).unwrap();
         file.put(name(2), Epoch(1)).unwrap();
         file.put(name(1), Epoch(9)).unwrap();
+        drop(file);
         let again = EpochFile::open(Some(scratch.0.clone())).unwrap();
         assert_eq!(again.get(&name(1)), Some(Epoch(9)));
         assert_eq!(again.get(&name(2)), Some(Epoch(1)));
@@ -193,8 +297,25 @@ mod tests {
         let mut bytes = fs::read(&path).unwrap();
         bytes[20] ^= 1;
         fs::write(&path, bytes).unwrap();
+        drop(file);
         let text = EpochFile::open(Some(scratch.0.clone())).unwrap_err().to_string();
         assert!(text.contains("epochs") && text.contains("checksum"), "{text}");
+    }
+
+    #[test]
+    fn a_directory_serves_one_store_at_a_time() {
+        let scratch = Scratch::new("epochs-two");
+        let nested = scratch.0.join("of/its/own");
+        let mut file = EpochFile::open(Some(nested.clone())).unwrap();
+        let text = EpochFile::open(Some(nested.clone())).unwrap_err().to_string();
+        let holder = format!("in use by pid {}: stop that node", std::process::id());
+        assert!(text.contains(&holder), "{text}");
+        file.put(name(1), Epoch(4)).unwrap();
+        // A child has the descriptor as well, and may outlive the store.
+        let _child = file._lock.as_ref().unwrap().file.try_clone().unwrap();
+        drop(file);
+        let again = EpochFile::open(Some(nested)).unwrap();
+        assert_eq!(again.get(&name(1)), Some(Epoch(4)));
     }
 
     #[test]

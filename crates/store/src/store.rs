@@ -38,7 +38,7 @@ const SHRINK_TICK: u32 = 1_024;
 pub struct Store {
     pub(crate) arena: Arena,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) epochs: Mutex<EpochFile>,
+    pub(crate) epochs: Arc<Mutex<EpochFile>>,
     pub(crate) policy: PolicyKind,
     /// Whether epochs survive a restart.
     pub(crate) is_durable: bool,
@@ -66,14 +66,14 @@ impl Store {
     /// read.
     pub fn open(config: StoreConfig, clock: Arc<dyn Clock>) -> Result<Arc<Store>, StoreError> {
         let settled = crate::settings::settle(config)?;
-        let epochs = EpochFile::open(settled.state_dir.clone())?;
+        let epochs = EpochFile::share(settled.state_dir.clone())?;
         let arena = Arena::create(settled.capacity_bytes, settled.populate)?;
         let seeds = crate::settings::random_words();
         let inner = Inner::new(&settled, &seeds, clock.now());
         Ok(Arc::new(Store {
             arena,
             clock,
-            epochs: Mutex::new(epochs),
+            epochs,
             policy: settled.policy,
             is_durable: settled.state_dir.is_some(),
             inner: Mutex::new(inner),

@@ -146,3 +146,22 @@ fn an_attach_that_fails_leaves_nothing() {
     let found = session.lookup(ns, ZERO, &[key(1)], 0, None);
     assert_eq!(found.miss, Some(MissReason::Identity));
 }
+
+#[test]
+fn two_stores_on_one_directory_lose_no_epoch() {
+    let directory = std::env::temp_dir().join(format!("keepwarm-two-{}", std::process::id()));
+    let config = || StoreConfig { state_dir: Some(directory.clone()), ..config(4) };
+    let ((one, _), (two, _)) = (open(config()), open(config()));
+    let (first, second) = (spec("a", "first", 1), spec("a", "second", 1));
+    let (of_one, of_two) = (one.session(), two.session());
+    let ns = attach(&of_one, &first);
+    assert_eq!(of_one.bump_epoch(ns, Epoch(5)).expect("an epoch"), Epoch(5));
+    let ns = attach(&of_two, &second);
+    assert_eq!(of_two.bump_epoch(ns, Epoch(1)).expect("an epoch"), Epoch(1));
+    drop((of_one, of_two, one, two));
+    let (again, _clock) = open(config());
+    let session = again.session();
+    let epoch = try_attach(&session, &first, ZERO).expect("attached").epoch;
+    let _ = std::fs::remove_dir_all(&directory);
+    assert_eq!(epoch, Epoch(5), "an acknowledged epoch was lost");
+}
