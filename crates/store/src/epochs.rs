@@ -1,7 +1,8 @@
 //! Epochs that survive a restart: one small file, replaced as a whole.
 //!
 //! ```text
-//! "KWEPOCHS" | version u32 | count u32 | count × (fingerprint 32 B | epoch u32) | XXH3-64 u64
+//! "KWEPOCHS" | version u32 | count u32 | count × record | XXH3-64 u64
+//! record: fingerprint 32 B | XXH3-64 of the tenant's name u64 | epoch u32
 //! ```
 //! Little-endian; the checksum covers all before it; a namespace appears once, oldest first. A
 //! file that is not exactly so is refused: to guess an epoch could bring old bytes back.
@@ -21,12 +22,13 @@ use crate::error::StoreError;
 use crate::types::Epoch;
 
 const MAGIC: [u8; 8] = *b"KWEPOCHS";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const HEADER_BYTES: usize = 16;
-const RECORD_BYTES: usize = 36;
+const RECORD_BYTES: usize = 44;
 const TRAILER_BYTES: usize = 8;
-/// Namespaces remembered; beyond it the one that changed longest ago is forgotten.
-pub const RECORDS_MAX: usize = 4096;
+/// Namespaces remembered, each tenant's share of them for itself. Beyond it a larger epoch is
+/// refused: to forget one could bring old bytes back.
+pub const RECORDS_MAX: usize = 16_384;
 const FILE_NAME: &str = "epochs";
 /// Locked as long as a store uses the directory; holds its process's number, for people.
 const LOCK_NAME: &str = "lock";
@@ -44,8 +46,13 @@ struct OpenFile {
     file: Weak<Mutex<EpochFile>>,
 }
 
-/// One namespace's fingerprint and epoch.
-pub type Record = ([u8; 32], Epoch);
+/// One namespace's fingerprint, its tenant's mark, and its epoch.
+pub type Record = ([u8; 32], u64, Epoch);
+
+/// What stands for a tenant in the file.
+pub fn mark_of(tenant: &str) -> u64 {
+    xxh3_64(tenant.as_bytes())
+}
 
 /// Reads a file's bytes.
 ///
@@ -57,7 +64,7 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<Record>, &'static str> {
     }
     let number = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|i| bytes[at + i]));
     if number(8) != VERSION {
-        return Err("its version is not 1");
+        return Err("its version is not 2");
     }
     let count = number(12) as usize;
     if count > RECORDS_MAX || bytes.len() != HEADER_BYTES + count * RECORD_BYTES + TRAILER_BYTES {
@@ -69,12 +76,14 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<Record>, &'static str> {
     }
     let mut records: Vec<Record> = Vec::with_capacity(count);
     for record in body[HEADER_BYTES..].chunks_exact(RECORD_BYTES) {
-        let (fingerprint, epoch) = record.split_at(32);
+        let (fingerprint, rest) = record.split_at(32);
+        let (tenant, epoch) = rest.split_at(8);
         let fingerprint = <[u8; 32]>::try_from(fingerprint).expect("32 bytes");
+        let tenant = u64::from_le_bytes(tenant.try_into().expect("8 bytes"));
         let epoch = u32::from_le_bytes(epoch.try_into().expect("4 bytes"));
-        records.push((fingerprint, Epoch(epoch)));
+        records.push((fingerprint, tenant, Epoch(epoch)));
     }
-    let mut names: Vec<_> = records.iter().map(|(fingerprint, _)| fingerprint).collect();
+    let mut names: Vec<_> = records.iter().map(|(fingerprint, ..)| fingerprint).collect();
     names.sort_unstable();
     if names.windows(2).any(|pair| pair[0] == pair[1]) {
         return Err("it names a namespace twice");
@@ -88,8 +97,9 @@ pub fn encode(records: &[Record]) -> Vec<u8> {
     let mut bytes = MAGIC.to_vec();
     bytes.extend(VERSION.to_le_bytes());
     bytes.extend((records.len() as u32).to_le_bytes());
-    for (fingerprint, epoch) in records {
+    for (fingerprint, tenant, epoch) in records {
         bytes.extend(fingerprint);
+        bytes.extend(tenant.to_le_bytes());
         bytes.extend(epoch.0.to_le_bytes());
     }
     bytes.extend(xxh3_64(&bytes).to_le_bytes());
@@ -190,17 +200,27 @@ impl EpochFile {
     }
 
     pub fn get(&self, fingerprint: &[u8; 32]) -> Option<Epoch> {
-        self.records.iter().find(|(name, _)| name == fingerprint).map(|(_, epoch)| *epoch)
+        self.records.iter().find(|(name, ..)| name == fingerprint).map(|(.., epoch)| *epoch)
     }
 
-    /// Remembers a larger epoch; with a directory, it is on disk when this returns.
-    pub fn put(&mut self, fingerprint: [u8; 32], epoch: Epoch) -> Result<(), StoreError> {
+    /// Remembers a larger epoch of a namespace, at most `share` of one tenant; with a directory, it
+    /// is on disk when this returns.
+    pub fn put(
+        &mut self,
+        fingerprint: [u8; 32],
+        tenant: u64,
+        epoch: Epoch,
+        share: usize,
+    ) -> Result<(), StoreError> {
         let mut records = self.records.clone();
-        records.retain(|(name, _)| *name != fingerprint);
-        if records.len() == RECORDS_MAX {
-            records.remove(0);
+        records.retain(|(name, ..)| *name != fingerprint);
+        if records.len() == self.records.len() {
+            let own = records.iter().filter(|(_, owner, _)| *owner == tenant).count();
+            if own >= share || records.len() >= RECORDS_MAX {
+                return Err(self.full(own));
+            }
         }
-        records.push((fingerprint, epoch));
+        records.push((fingerprint, tenant, epoch));
         if let Some(directory) = &self.directory {
             let written = replace(directory, &encode(&records));
             let advice = "cannot be written: check space and rights";
@@ -208,6 +228,15 @@ impl EpochFile {
         }
         self.records = records;
         Ok(())
+    }
+
+    fn full(&self, own: usize) -> StoreError {
+        let path = self.directory.as_ref().map_or("in memory".into(), |at| at.join(FILE_NAME));
+        let problem = format!(
+            "no room for one more namespace's epoch, the tenant has {own}: stop the engines of \
+             older epochs, then start the node over with an empty state_dir"
+        );
+        StoreError::Epochs { path, problem, source: None }
     }
 }
 
@@ -278,9 +307,9 @@ mod tests {
     fn what_was_put_is_there_after_a_restart() {
         let scratch = Scratch::new("epochs-restart");
         let mut file = EpochFile::open(Some(scratch.0.clone())).unwrap();
-        file.put(name(1), Epoch(4)).unwrap();
-        file.put(name(2), Epoch(1)).unwrap();
-        file.put(name(1), Epoch(9)).unwrap();
+        file.put(name(1), 0, Epoch(4), 9).unwrap();
+        file.put(name(2), 0, Epoch(1), 9).unwrap();
+        file.put(name(1), 0, Epoch(9), 9).unwrap();
         drop(file);
         let again = EpochFile::open(Some(scratch.0.clone())).unwrap();
         assert_eq!(again.get(&name(1)), Some(Epoch(9)));
@@ -292,7 +321,7 @@ mod tests {
     fn a_damaged_file_is_refused_by_name() {
         let scratch = Scratch::new("epochs-damage");
         let mut file = EpochFile::open(Some(scratch.0.clone())).unwrap();
-        file.put(name(1), Epoch(4)).unwrap();
+        file.put(name(1), 0, Epoch(4), 9).unwrap();
         let path = scratch.0.join(FILE_NAME);
         let mut bytes = fs::read(&path).unwrap();
         bytes[20] ^= 1;
@@ -310,7 +339,7 @@ mod tests {
         let text = EpochFile::open(Some(nested.clone())).unwrap_err().to_string();
         let holder = format!("in use by pid {}: stop that node", std::process::id());
         assert!(text.contains(&holder), "{text}");
-        file.put(name(1), Epoch(4)).unwrap();
+        file.put(name(1), 0, Epoch(4), 9).unwrap();
         // A child has the descriptor as well, and may outlive the store.
         let _child = file._lock.as_ref().unwrap().file.try_clone().unwrap();
         drop(file);
@@ -319,22 +348,28 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_is_forgotten_beyond_the_limit() {
+    fn a_tenant_fills_its_share_and_no_epoch_is_forgotten() {
         let mut file = EpochFile::open(None).unwrap();
-        for number in 0..=RECORDS_MAX as u32 {
-            file.put(name(number), Epoch(1)).unwrap();
+        file.put(name(1000), mark_of("a"), Epoch(5), 10).unwrap();
+        for number in 0..10 {
+            file.put(name(number), mark_of("b"), Epoch(1), 10).unwrap();
         }
-        assert_eq!(file.get(&name(0)), None);
-        assert_eq!(file.get(&name(1)), Some(Epoch(1)));
+        let text = file.put(name(10), mark_of("b"), Epoch(1), 10).unwrap_err().to_string();
+        assert!(text.contains("the tenant has 10"), "{text}");
+        file.put(name(0), mark_of("b"), Epoch(2), 10).unwrap();
+        file.put(name(1001), mark_of("a"), Epoch(1), 10).unwrap();
+        assert_eq!(file.get(&name(1000)), Some(Epoch(5)));
+        assert_eq!(file.get(&name(0)), Some(Epoch(2)));
+        assert_eq!(file.get(&name(10)), None);
     }
 
     #[test]
     fn an_unwritable_directory_keeps_the_old_epoch() {
         let scratch = Scratch::new("epochs-unwritable");
         let mut file = EpochFile::open(Some(scratch.0.clone())).unwrap();
-        file.put(name(1), Epoch(4)).unwrap();
+        file.put(name(1), 0, Epoch(4), 9).unwrap();
         fs::remove_dir_all(&scratch.0).unwrap();
-        assert!(file.put(name(1), Epoch(5)).is_err());
+        assert!(file.put(name(1), 0, Epoch(5), 9).is_err());
         assert_eq!(file.get(&name(1)), Some(Epoch(4)));
     }
 
@@ -350,7 +385,7 @@ mod tests {
 
         #[test]
         fn any_single_flip_is_refused(count in 0u32..5, at in 0usize..200, bit in 0u8..8) {
-            let records: Vec<_> = (0..count).map(|i| (name(i), Epoch(i))).collect();
+            let records: Vec<_> = (0..count).map(|i| (name(i), mark_of("a"), Epoch(i))).collect();
             let mut bytes = encode(&records);
             prop_assert_eq!(decode(&bytes), Ok(records));
             let at = at % bytes.len();

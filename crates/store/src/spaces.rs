@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::blocks::Leaves;
+use crate::epochs::{RECORDS_MAX, mark_of};
 use crate::error::{AttachError, StoreError};
 use crate::identity::{ChainKey, NamespaceSpec};
 use crate::index::State;
@@ -167,7 +168,12 @@ impl Store {
         fingerprint: [u8; 32],
         epoch: Epoch,
     ) -> Result<(), StoreError> {
-        let written = epochs.put(fingerprint, epoch);
+        let inner = self.lock();
+        let space = inner.namespaces.get(ns).ok_or(StoreError::NotAttached(ns.0))?;
+        let tenant = mark_of(&inner.tenants[space.tenant].name);
+        let share = RECORDS_MAX / inner.tenants.len();
+        drop(inner);
+        let written = epochs.put(fingerprint, tenant, epoch, share);
         let mut inner = self.lock();
         if let Err(error) = written {
             inner.counters(ns.0).epochs_failed += 1;

@@ -165,3 +165,23 @@ fn two_stores_on_one_directory_lose_no_epoch() {
     let _ = std::fs::remove_dir_all(&directory);
     assert_eq!(epoch, Epoch(5), "an acknowledged epoch was lost");
 }
+
+#[test]
+fn a_flood_of_epochs_makes_nobody_forget_anothers() {
+    let (store, _clock) = open(config(16));
+    let a = store.session();
+    let of_a = spec("a", "m", 1);
+    let ns = attach(&a, &of_a);
+    assert_eq!(a.bump_epoch(ns, Epoch(5)).expect("an epoch"), Epoch(5));
+    drop(a);
+    let refused = (0..20_000).find_map(|number| {
+        let b = store.session();
+        try_attach(&b, &spec("b", &format!("{number}"), 1), Epoch(1)).err()
+    });
+    let text = refused.expect("b has its share").to_string();
+    assert!(text.contains("no room for one more namespace's epoch"), "{text}");
+    let a = store.session();
+    assert_eq!(try_attach(&a, &of_a, ZERO).expect("a's own").epoch, Epoch(5));
+    let ns = attach(&a, &spec("a", "second", 1));
+    assert_eq!(a.bump_epoch(ns, Epoch(1)).expect("a's share is its own"), Epoch(1));
+}
