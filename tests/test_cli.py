@@ -252,7 +252,7 @@ def test_a_socket_and_a_port_in_use_are_named(folder: Path) -> None:
     with served(folder) as node:
         same = run("serve", "--address", str(node.address), "--admin", "off", "--capacity", "8MiB")
         assert same.returncode == 1
-        assert f"{node.address} in use by pid {node.process.pid}" in same.stderr
+        assert f"in use by pid {node.process.pid}: stop that node" in same.stderr
         assert same.stderr.count("\n") == 1
         port = node.said["settings"]["admin"]["value"].rpartition(":")[2]
         other = ("--address", str(folder / "other"), "--capacity", "8MiB")

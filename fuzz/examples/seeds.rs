@@ -28,7 +28,7 @@ fn main() -> std::io::Result<()> {
     write("session", 1, &[vec![0], keepwarm_fuzz::stream(&client_side())].concat())?;
     write("namespace", 0, keepwarm_fuzz::namespace().encoding())?;
     for count in 0..3u8 {
-        let records: Vec<_> = (0..count).map(|n| ([n; 32], Epoch(n.into()))).collect();
+        let records: Vec<_> = (0..count).map(|n| ([n; 32], n.into(), Epoch(n.into()))).collect();
         write("epochs", count.into(), &[vec![1], encode(&records)].concat())?;
     }
     Ok(())

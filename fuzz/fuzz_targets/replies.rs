@@ -29,6 +29,7 @@ fuzz_target!(|data: &[u8]| {
         Some(Opcode::Stat) => one_encoding::<StatReply>(body),
         Some(Opcode::Subscribe) => one_encoding::<EventsReply>(body),
         Some(Opcode::Ping) => one_encoding::<PingReply>(body),
+        Some(Opcode::Detach) => one_encoding::<DetachReply>(body),
         Some(Opcode::PutData) | None => one_encoding::<Refusal>(body),
     }
 });

@@ -24,6 +24,7 @@ fuzz_target!(|data: &[u8]| {
         Some(Opcode::Stat) => one_encoding::<StatRequest>(body),
         Some(Opcode::Subscribe) => one_encoding::<SubscribeRequest>(body),
         Some(Opcode::Ping) => one_encoding::<PingRequest>(body),
+        Some(Opcode::Detach) => one_encoding::<DetachRequest>(body),
         None => {
             let Some((head, body)) = body.split_first_chunk::<HEADER_BYTES>() else { return };
             if let Ok(header) = Header::parse(head) {

@@ -64,6 +64,7 @@ pub fn requests() -> Vec<(Opcode, Vec<u8>)> {
         (Opcode::Stat, bytes(&StatRequest)),
         (Opcode::Subscribe, bytes(&SubscribeRequest { namespace, since })),
         (Opcode::Ping, bytes(&PingRequest)),
+        (Opcode::Detach, bytes(&DetachRequest { namespace })),
     ]
 }
 
@@ -116,6 +117,7 @@ pub fn replies() -> Vec<(Opcode, u8, Vec<u8>)> {
         (Opcode::Epoch, flags::REPLY, bytes(&EpochReply { epoch: EPOCH, quiet: true })),
         (Opcode::Stat, flags::REPLY, bytes(&StatReply(figures))),
         (Opcode::Ping, flags::REPLY, bytes(&PingReply { incarnation: 1 })),
+        (Opcode::Detach, flags::REPLY, bytes(&DetachReply(true))),
         (Opcode::Ping, flags::REPLY | flags::REFUSED, bytes(&refusal)),
     ];
     replies.extend(batches().map(|batch| (Opcode::Subscribe, more, bytes(&EventsReply(batch)))));

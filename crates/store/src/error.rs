@@ -61,11 +61,23 @@ pub enum AttachError {
     },
     /// All places are taken.
     #[error(
-        "all {max} namespaces are in use: detach or drop one, or raise namespaces_max on the node"
+        "all {max} namespaces are in use by sessions: let go of spaces that are not needed, or \
+         stop engines that hold them"
     )]
     TooMany {
         /// The limit.
         max: u16,
+    },
+    /// The tenant's share of the places is taken.
+    #[error(
+        "tenant {tenant} has {max} namespaces in use, its share of the node's: let go of spaces \
+         that are not needed, or stop engines that hold them"
+    )]
+    TooManyOfTenant {
+        /// The tenant.
+        tenant: String,
+        /// Its share.
+        max: usize,
     },
     /// The larger epoch could not be made durable.
     #[error(transparent)]

@@ -20,7 +20,7 @@ use crate::namespaces::Namespaces;
 use crate::pending::Fillings;
 use crate::stats::Counters;
 use crate::tenants::{Tenant, ticks};
-use crate::types::{BlockKey, Generation, Instant, MissReason};
+use crate::types::{BlockKey, Generation, Instant, MissReason, NamespaceId};
 
 pub(crate) struct Inner {
     pub index: Index,
@@ -115,8 +115,9 @@ impl Inner {
         self.namespaces.at(self.index.entry(slot).ns).tenant
     }
 
+    /// Its tenant's counters; those of the first tenant when its place was vacated meanwhile.
     pub fn counters(&mut self, ns: u16) -> &mut Counters {
-        let tenant = self.namespaces.at(ns).tenant;
+        let tenant = self.namespaces.get(NamespaceId(ns)).map_or(0, |space| space.tenant);
         &mut self.tenants[tenant].counters
     }
 

@@ -70,7 +70,7 @@ impl Session {
         let miss = (!keys.is_empty()).then_some(reason);
         if reason != MissReason::Identity {
             let mut inner = self.store.lock();
-            known = inner.namespaces.at(ns.0).epoch;
+            known = inner.namespaces.get(ns).map_or(epoch, |space| space.epoch);
             inner.count_lookup(ns.0, keys.len(), 0, miss);
         }
         Lookup {

@@ -19,9 +19,13 @@ pub(crate) struct Namespace {
     /// Stands for this namespace since its last drop, in the ghost list.
     pub era: u64,
     /// Order of arrival; the oldest makes way first.
-    arrival: u64,
+    pub arrival: u64,
+    /// The next event when it came; earlier ones are about whoever had its number before.
+    pub since: u64,
     /// Sessions that attached it.
     pub sessions: u32,
+    /// Calls that let go of the lock half-way and come back to it.
+    pub entered: u32,
     /// Complete blocks of this version.
     pub live: u64,
     /// Complete blocks of older versions, not yet taken back.
@@ -41,9 +45,15 @@ pub(crate) struct Namespace {
 }
 
 impl Namespace {
-    /// Whether nothing of it is here, so that its place may go to another.
+    /// Whether nothing of it is here.
     fn is_empty(&self) -> bool {
         self.live + self.hidden + self.filling + self.condemned + self.writers == 0
+    }
+
+    /// Whether nobody uses it or holds a block of it, so that its place may go to another.
+    pub fn is_idle(&self) -> bool {
+        let held = self.pins + self.old_pins + self.condemned + self.writers;
+        self.sessions == 0 && self.entered == 0 && held == 0
     }
 
     /// Why a block of another version is not to be seen.
@@ -91,8 +101,17 @@ impl Namespaces {
         self.places.len()
     }
 
+    pub fn is_full(&self) -> bool {
+        self.places.iter().all(Option::is_some)
+    }
+
     pub fn find(&self, fingerprint: &[u8; 32]) -> Option<NamespaceId> {
         self.by_fingerprint.get(fingerprint).copied().map(NamespaceId)
+    }
+
+    /// The namespace in a place, if it is taken.
+    pub fn get(&self, id: NamespaceId) -> Option<&Namespace> {
+        self.places.get(usize::from(id.0))?.as_ref()
     }
 
     /// The namespace in a place that the caller knows to be taken.
@@ -111,17 +130,16 @@ impl Namespaces {
         numbered.filter_map(|(id, place)| Some((NamespaceId(id as u16), place.as_ref()?)))
     }
 
-    /// Takes a namespace in. With all places taken, the oldest that no session uses and that has
-    /// nothing here makes way, with all that was known of it. None: there is no such one.
+    /// Takes a namespace in. None: all places are taken.
     pub fn add(
         &mut self,
         spec: NamespaceSpec,
         tenant: usize,
         epoch: Epoch,
         era: u64,
+        since: u64,
     ) -> Option<NamespaceId> {
-        let vacant = self.places.iter().position(Option::is_none);
-        let id = vacant.or_else(|| self.make_way())?;
+        let id = self.places.iter().position(Option::is_none)?;
         self.by_fingerprint.insert(spec.fingerprint(), id as u16);
         self.arrivals += 1;
         self.places[id] = Some(Namespace {
@@ -132,7 +150,9 @@ impl Namespaces {
             dropped_below: 0,
             era,
             arrival: self.arrivals,
+            since,
             sessions: 0,
+            entered: 0,
             live: 0,
             hidden: 0,
             filling: 0,
@@ -145,13 +165,40 @@ impl Namespaces {
         Some(NamespaceId(id as u16))
     }
 
-    fn make_way(&mut self) -> Option<usize> {
-        let idle = self.iter().filter(|(_, space)| space.sessions == 0 && space.is_empty());
-        let (id, _) = idle.min_by_key(|(_, space)| space.arrival)?;
-        let id = usize::from(id.0);
-        let gone = self.places[id].take()?;
+    /// Places that each of `tenants` may have in use, whatever the others do.
+    pub fn share(&self, tenants: usize) -> usize {
+        (self.places.len() / tenants.max(1)).max(1)
+    }
+
+    /// How many of a tenant's are in use.
+    pub fn in_use(&self, tenant: usize) -> usize {
+        self.iter().filter(|(_, space)| space.tenant == tenant && !space.is_idle()).count()
+    }
+
+    /// Who makes way for one more of `tenant`: the oldest that is idle and empty, else the oldest
+    /// idle one of a tenant that has more than its share; of this tenant, if it has its share.
+    pub fn next_to_go(&self, tenant: usize, tenants: usize) -> Option<NamespaceId> {
+        let share = self.share(tenants);
+        let mut taken = vec![0; tenants];
+        self.iter().for_each(|(_, space)| taken[space.tenant] += 1);
+        let may_go = |owner: usize| match taken[tenant] >= share {
+            true => owner == tenant,
+            // With fewer places than tenants not everyone can have its share.
+            false => taken[owner] > share || tenants > self.places.len(),
+        };
+        let idle = self.iter().filter(|(_, space)| space.is_idle());
+        let open = idle.filter(|(_, space)| space.is_empty() || may_go(space.tenant));
+        open.min_by_key(|(_, space)| (!space.is_empty(), space.arrival)).map(|(id, _)| id)
+    }
+
+    /// Forgets one that is idle and empty; false when it is not.
+    pub fn vacate(&mut self, id: NamespaceId) -> bool {
+        let place = &mut self.places[usize::from(id.0)];
+        let Some(gone) = place.take_if(|space| space.is_idle() && space.is_empty()) else {
+            return false;
+        };
         self.by_fingerprint.remove(&gone.spec.fingerprint());
-        Some(id)
+        true
     }
 
     /// How the tenant's most similar namespace differs from `spec`: fields by "; ", as

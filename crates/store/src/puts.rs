@@ -75,8 +75,11 @@ fn claim(inner: &mut Locked<'_>, ns: u16, put: BlockPut, now: Instant) -> Result
     }
     let version = inner.namespaces.at(ns).version;
     let need = Need { ns, part: put.part, granules: granules_of(put.len), is_new, now };
+    inner.namespaces.at_mut(ns).entered += 1;
     let (guard, arena) = inner.room_parts();
-    let extents = make_room(guard, arena, need).map_err(Stop::Shed)?;
+    let extents = make_room(guard, arena, need).map_err(Stop::Shed);
+    inner.namespaces.at_mut(ns).entered -= 1;
+    let extents = extents?;
     // The lock may have been let go while blocks moved: look again.
     let again = inner.find_for_put(ns, put.key, put.part, now);
     let slot = match again {

@@ -63,10 +63,7 @@ impl Session {
         part: u8,
         generation: Generation,
     ) -> Reported {
-        if !self.has(ns) {
-            return Reported::Gone;
-        }
-        let mut inner = self.store.lock();
+        let Some(mut inner) = self.lock(ns) else { return Reported::Gone };
         let Ok((slot, place)) = self.store.pin(&mut inner, ns, key, part) else {
             return Reported::Gone;
         };

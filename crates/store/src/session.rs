@@ -2,8 +2,10 @@
 //! `reads.rs` and `puts.rs`.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
+use crate::inner::Inner;
 use crate::store::{Locked, Store};
 use crate::types::{Epoch, MissReason, NamespaceId, ShedReason};
 
@@ -13,9 +15,13 @@ use crate::types::{Epoch, MissReason, NamespaceId, ShedReason};
 pub struct Session {
     pub(crate) store: Arc<Store>,
     pub(crate) id: u64,
-    /// A bit for each namespace number that the session attached.
-    attached: Box<[AtomicU64]>,
+    /// How often the session attached each namespace number. Changed under the store's lock only,
+    /// and a call looks under it: a number that is not attached may go to another namespace.
+    attached: Box<[AtomicU32]>,
 }
+
+/// How long a call that brings a larger epoch waits for the disk.
+const CALL_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Why a call does not come to its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,8 +54,8 @@ impl Refused {
 
 impl Session {
     pub(crate) fn new(store: Arc<Store>, id: u64, namespaces_max: u16) -> Session {
-        let words = usize::from(namespaces_max).div_ceil(64);
-        Session { store, id, attached: (0..words).map(|_| AtomicU64::new(0)).collect() }
+        let attached = (0..namespaces_max).map(|_| AtomicU32::new(0)).collect();
+        Session { store, id, attached }
     }
 
     /// The store.
@@ -59,28 +65,42 @@ impl Session {
 
     /// Whether the session attached the namespace.
     pub(crate) fn has(&self, ns: NamespaceId) -> bool {
-        let word = self.attached.get(usize::from(ns.0) / 64);
-        word.is_some_and(|word| word.load(Ordering::Acquire) & (1 << (ns.0 % 64)) != 0)
+        self.attached.get(usize::from(ns.0)).is_some_and(|times| times.load(Ordering::Acquire) > 0)
     }
 
-    /// Notes an attached namespace; false when it was attached before.
-    pub(crate) fn note(&self, ns: NamespaceId) -> bool {
-        let bit = 1 << (ns.0 % 64);
-        self.attached[usize::from(ns.0) / 64].fetch_or(bit, Ordering::AcqRel) & bit == 0
+    /// Counts an attach.
+    pub(crate) fn note(&self, inner: &mut Inner, ns: NamespaceId) {
+        if self.attached[usize::from(ns.0)].fetch_add(1, Ordering::AcqRel) == 0 {
+            inner.namespaces.at_mut(ns.0).sessions += 1;
+        }
+    }
+
+    /// Takes an attach back. False when there is none.
+    pub(crate) fn unnote(&self, inner: &mut Inner, ns: NamespaceId) -> bool {
+        if !self.has(ns) {
+            return false;
+        }
+        if self.attached[usize::from(ns.0)].fetch_sub(1, Ordering::AcqRel) == 1 {
+            inner.namespaces.at_mut(ns.0).sessions -= 1;
+        }
+        true
+    }
+
+    /// Locks the store for a call in `ns`; none: the session did not attach it.
+    pub(crate) fn lock(&self, ns: NamespaceId) -> Option<Locked<'_>> {
+        let inner = self.store.lock();
+        self.has(ns).then_some(inner)
     }
 
     /// Locks the store for a call in `ns` at `epoch`; adopts a larger epoch first.
     pub(crate) fn enter(&self, ns: NamespaceId, epoch: Epoch) -> Result<Locked<'_>, Refused> {
-        if !self.has(ns) {
-            return Err(Refused::Identity);
-        }
-        let mut inner = self.store.lock();
+        let mut inner = self.lock(ns).ok_or(Refused::Identity)?;
         let mut refused = Refused::Epoch;
         if epoch > inner.namespaces.at(ns.0).epoch {
             // A write to disk: not under the store's lock.
             drop(inner);
-            let adopted = self.store.adopt(ns, epoch);
-            inner = self.store.lock();
+            let adopted = self.adopt(ns, epoch, CALL_PATIENCE);
+            inner = self.lock(ns).ok_or(Refused::Identity)?;
             if adopted.is_err() {
                 refused = Refused::NotDurable;
             }
@@ -95,7 +115,7 @@ impl Drop for Session {
         while let Some(lease) = inner.leases.release_any(self.id) {
             inner.end_lease(&lease);
         }
-        for id in 0..self.attached.len() as u16 * 64 {
+        for id in 0..self.attached.len() as u16 {
             if self.has(NamespaceId(id)) {
                 inner.namespaces.at_mut(id).sessions -= 1;
             }

@@ -3,59 +3,75 @@
 use std::time::Duration;
 
 use crate::blocks::Leaves;
+use crate::epoch_writes::Larger;
+use crate::epochs::{RECORDS_MAX, mark_of};
 use crate::error::{AttachError, StoreError};
 use crate::identity::{ChainKey, NamespaceSpec};
 use crate::index::State;
 use crate::outcome::{Attached, KEYS_MAX};
 use crate::session::Session;
-use crate::store::{Locked, Store};
+use crate::store::Store;
 use crate::types::{BlockKey, Epoch, Instant, NamespaceId};
 
 /// Longest that a waiter sleeps before it looks at the store's clock again, which may be one that
 /// wakes nobody.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
+/// How long an attach or a bump without a time of its own waits for the disk.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 impl Session {
     /// Makes a namespace usable for the session. A larger epoch is adopted durably first; with a
-    /// smaller one the answer's epoch tells the node's.
+    /// smaller one the answer's epoch tells the node's. With all places taken, an older namespace
+    /// that nobody uses makes way, with its blocks.
     ///
     /// # Errors
-    /// The encoding, the tenant, the key check, the limit on namespaces, or an epoch that could
-    /// not be made durable.
+    /// The encoding, the tenant, the key check, the limits on namespaces, or an epoch that could
+    /// not be made durable. Then the session has not attached it.
     pub fn attach(
         &self,
         encoding: &[u8],
         key_check: [u8; 8],
         epoch: Epoch,
     ) -> Result<Attached, AttachError> {
+        self.attach_within(encoding, key_check, epoch, PATIENCE)
+    }
+
+    /// As `attach`, and waits no longer than `patience` for a larger epoch to be on disk.
+    ///
+    /// # Errors
+    /// As `attach`.
+    pub fn attach_within(
+        &self,
+        encoding: &[u8],
+        key_check: [u8; 8],
+        epoch: Epoch,
+        patience: Duration,
+    ) -> Result<Attached, AttachError> {
         let spec = NamespaceSpec::decode(encoding)?;
         let tenant = self.check_tenant(&spec, key_check)?;
         let fingerprint = spec.fingerprint();
-        // Held to the end, so that nobody else adds this namespace or moves its epoch meanwhile.
-        let mut epochs = self.store.epochs.lock();
-        let mut inner = self.store.lock();
-        let (id, nearest) = match inner.namespaces.find(&fingerprint) {
-            Some(id) => (id, None),
-            None => {
-                let nearest = inner.namespaces.nearest(&spec, tenant);
-                let known = epochs.get(&fingerprint).unwrap_or_default();
-                inner.next_era += 1;
-                let era = inner.next_era;
-                let added = inner.namespaces.add(spec, tenant, known, era);
-                let max = inner.limits.namespaces_max;
-                (added.ok_or(AttachError::TooMany { max })?, nearest)
-            }
-        };
+        let (mut inner, id, nearest) = self.store.find_place(spec, tenant)?;
         // Counted before the lock is let go: a namespace in use is never recycled.
-        if self.note(id) {
-            inner.namespaces.at_mut(id.0).sessions += 1;
-        }
+        self.note(&mut inner, id);
         if epoch > inner.namespaces.at(id.0).epoch {
             drop(inner);
-            self.store.put_epoch(&mut epochs, id, fingerprint, epoch)?;
+            let written = self.store.put_epoch(id, fingerprint, epoch, patience);
             inner = self.store.lock();
+            if let Err(error) = written {
+                self.unnote(&mut inner, id);
+                inner.namespaces.vacate(id);
+                return Err(error.into());
+            }
         }
         Ok(Attached { id, epoch: inner.namespaces.at(id.0).epoch, nearest })
+    }
+
+    /// Takes one attach of the namespace back; with the last one the session may no longer use it,
+    /// and when no session does, its place may go to another. Leases and reads hold on to their
+    /// end. False when the session has not attached it.
+    pub fn detach(&self, ns: NamespaceId) -> bool {
+        self.unnote(&mut self.store.lock(), ns)
     }
 
     /// The number of the tenant, whose secret both ends hold.
@@ -77,10 +93,7 @@ impl Session {
     /// Removes blocks, and every memory of them. Returns how many were here. Keys beyond 65,536
     /// are not looked at.
     pub fn drop_keys(&self, ns: NamespaceId, keys: &[BlockKey]) -> u32 {
-        if !self.has(ns) {
-            return 0;
-        }
-        let mut inner = self.store.lock();
+        let Some(mut inner) = self.lock(ns) else { return 0 };
         let mut dropped = 0;
         for key in &keys[..keys.len().min(KEYS_MAX)] {
             let space = inner.namespaces.at(ns.0);
@@ -101,10 +114,7 @@ impl Session {
 
     /// Removes all blocks of the namespace at once. Returns how many were here.
     pub fn drop_namespace(&self, ns: NamespaceId) -> u64 {
-        if !self.has(ns) {
-            return 0;
-        }
-        let mut inner = self.store.lock();
+        let Some(mut inner) = self.lock(ns) else { return 0 };
         let dropped = inner.hide_namespace(ns.0);
         inner.next_era += 1;
         let era = inner.next_era;
@@ -119,21 +129,32 @@ impl Session {
     /// # Errors
     /// The namespace is not attached, or the epoch could not be made durable.
     pub fn bump_epoch(&self, ns: NamespaceId, epoch: Epoch) -> Result<Epoch, StoreError> {
-        if !self.has(ns) {
-            return Err(StoreError::NotAttached(ns.0));
-        }
-        self.store.adopt(ns, epoch)
+        self.adopt(ns, epoch, PATIENCE)
+    }
+
+    /// As `bump_epoch`, and waits no longer than `patience` for it to be on disk.
+    ///
+    /// # Errors
+    /// As `bump_epoch`. The epoch may still get to the disk later, and hold from then on.
+    pub fn bump_epoch_within(
+        &self,
+        ns: NamespaceId,
+        epoch: Epoch,
+        patience: Duration,
+    ) -> Result<Epoch, StoreError> {
+        self.adopt(ns, epoch, patience)
     }
 
     /// Waits until no lease or read of an epoch older than `epoch` is left in the namespace, or
     /// the store's clock passes `deadline`. True when none is left. False at once when the
     /// namespace is at an older epoch: bump it first.
     pub fn wait_epoch_quiet(&self, ns: NamespaceId, epoch: Epoch, deadline: Instant) -> bool {
-        if !self.has(ns) {
-            return false;
-        }
         let mut inner = self.store.lock();
         loop {
+            // Looked at again after each wait: the number may be another's by then.
+            if !self.has(ns) {
+                return false;
+            }
             let now = self.store.clock.now();
             inner.expire_leases(now);
             let space = inner.namespaces.at(ns.0);
@@ -149,40 +170,54 @@ impl Session {
             inner.wait_quiet(deadline.since(now).min(LOOK_AGAIN));
         }
     }
-}
 
-impl Store {
     /// Adopts an epoch if it is larger than the namespace's; returns the namespace's.
-    pub(crate) fn adopt(&self, ns: NamespaceId, epoch: Epoch) -> Result<Epoch, StoreError> {
-        let mut epochs = self.epochs.lock();
-        let inner = self.lock();
+    pub(crate) fn adopt(
+        &self,
+        ns: NamespaceId,
+        epoch: Epoch,
+        patience: Duration,
+    ) -> Result<Epoch, StoreError> {
+        let inner = self.lock(ns).ok_or(StoreError::NotAttached(ns.0))?;
         let space = inner.namespaces.at(ns.0);
         let (known, fingerprint) = (space.epoch, space.spec.fingerprint());
         drop(inner);
         if epoch <= known {
             return Ok(known);
         }
-        self.put_epoch(&mut epochs, ns, fingerprint, epoch)?;
+        self.store.put_epoch(ns, fingerprint, epoch, patience)?;
         Ok(epoch)
     }
+}
 
-    /// On disk first, then for every call. The caller holds the file, so epochs only grow.
+impl Store {
+    /// On disk first, then for every call.
     fn put_epoch(
         &self,
-        epochs: &mut crate::epochs::EpochFile,
         ns: NamespaceId,
         fingerprint: [u8; 32],
         epoch: Epoch,
+        patience: Duration,
     ) -> Result<(), StoreError> {
-        let written = epochs.put(fingerprint, epoch);
-        let mut inner: Locked<'_> = self.lock();
+        let inner = self.lock();
+        let space = inner.namespaces.get(ns).ok_or(StoreError::NotAttached(ns.0))?;
+        let tenant = mark_of(&inner.tenants[space.tenant].name);
+        let share = RECORDS_MAX / inner.tenants.len();
+        drop(inner);
+        let larger = Larger { fingerprint, tenant, epoch, share };
+        let written = self.epochs.put(larger, patience);
+        let mut inner = self.lock();
         if let Err(error) = written {
             inner.counters(ns.0).epochs_failed += 1;
             return Err(error);
         }
-        inner.namespaces.at_mut(ns.0).epoch = epoch;
-        inner.hide_namespace(ns.0);
-        inner.counters(ns.0).epochs += 1;
+        // Its place may have gone to another meanwhile; then the file knows its epoch.
+        let is_here = inner.namespaces.find(&fingerprint) == Some(ns);
+        if is_here && epoch > inner.namespaces.at(ns.0).epoch {
+            inner.namespaces.at_mut(ns.0).epoch = epoch;
+            inner.hide_namespace(ns.0);
+            inner.counters(ns.0).epochs += 1;
+        }
         Ok(())
     }
 }

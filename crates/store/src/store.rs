@@ -10,7 +10,7 @@
 //!  commit   puts.rs     checksum ─► the last part makes the block visible (blocks.rs), an event
 //! ```
 //! One lock guards the metadata (`inner.rs`); a call holds it for microseconds and never while
-//! bytes move. Epochs go to disk under a lock of their own, taken before the first.
+//! bytes move. Epochs go to disk on a thread of their own, without any lock that another call needs.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -21,6 +21,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::arena::Arena;
 use crate::config::{PolicyKind, StoreConfig};
+use crate::epoch_writes::EpochBook;
 use crate::epochs::EpochFile;
 use crate::error::StoreError;
 use crate::events::EventFilter;
@@ -38,13 +39,13 @@ const SHRINK_TICK: u32 = 1_024;
 pub struct Store {
     pub(crate) arena: Arena,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) epochs: Mutex<EpochFile>,
+    pub(crate) epochs: Arc<EpochBook>,
     pub(crate) policy: PolicyKind,
     /// Whether epochs survive a restart.
     pub(crate) is_durable: bool,
     inner: Mutex<Inner>,
     incarnation: u64,
-    namespaces_max: u16,
+    pub(crate) namespaces_max: u16,
     next_session: AtomicU64,
     /// Somewhere the last pin of an older epoch went.
     quiet: Condvar,
@@ -66,14 +67,14 @@ impl Store {
     /// read.
     pub fn open(config: StoreConfig, clock: Arc<dyn Clock>) -> Result<Arc<Store>, StoreError> {
         let settled = crate::settings::settle(config)?;
-        let epochs = EpochFile::open(settled.state_dir.clone())?;
+        let epochs = EpochFile::share(settled.state_dir.clone())?;
         let arena = Arena::create(settled.capacity_bytes, settled.populate)?;
         let seeds = crate::settings::random_words();
         let inner = Inner::new(&settled, &seeds, clock.now());
         Ok(Arc::new(Store {
             arena,
             clock,
-            epochs: Mutex::new(epochs),
+            epochs,
             policy: settled.policy,
             is_durable: settled.state_dir.is_some(),
             inner: Mutex::new(inner),

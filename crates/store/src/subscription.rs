@@ -19,6 +19,9 @@ const SNAPSHOT_SLOTS: u32 = 16_384;
 pub struct Subscription {
     store: Arc<Store>,
     filter: EventFilter,
+    /// Arrival of the namespace that had the filter's number when this began: a number may go to
+    /// another namespace, of another tenant, and its events with it.
+    arrival: Option<u64>,
     place: Place,
 }
 
@@ -44,7 +47,13 @@ impl Subscription {
             }
             _ => Place::Lost,
         };
-        Subscription { store, filter, place }
+        let arrival = match &filter {
+            EventFilter::Namespace(id) => {
+                store.lock().namespaces.get(*id).map(|space| space.arrival)
+            }
+            EventFilter::All | EventFilter::Tenant(_) => None,
+        };
+        Subscription { store, filter, arrival, place }
     }
 
     /// What comes next. Waits up to `timeout` (real time) for an event that the filter lets
@@ -70,8 +79,7 @@ impl Subscription {
             if !inner.events.holds(from) {
                 return self.resync(inner);
             }
-            let wanted =
-                |event: &Event, tenant: u16| self.wants(inner, event.namespace, tenant.into());
+            let wanted = |event: &Event, tenant: u16| self.wants(inner, event, tenant.into());
             let (events, next) = inner.events.read(from, BATCH_MAX, wanted);
             (self.place, from) = (Place::Streaming { next }, next);
             let left = timeout.saturating_sub(begun.elapsed());
@@ -92,10 +100,14 @@ impl Subscription {
             let entry = inner.index.entry(slot);
             let space = inner.namespaces.at(entry.ns);
             let namespace = NamespaceId(entry.ns);
-            if entry.version == space.version && self.wants(inner, namespace, space.tenant) {
-                let engine_hash = inner.parts.engine_hash(slot);
-                let kind = EventKind::Stored { key: entry.key, engine_hash };
-                events.push(Event { sequence: begun, namespace, kind });
+            if entry.version != space.version {
+                continue;
+            }
+            let engine_hash = inner.parts.engine_hash(slot);
+            let kind = EventKind::Stored { key: entry.key, engine_hash };
+            let event = Event { sequence: space.since.max(begun), namespace, kind };
+            if self.wants(inner, &event, space.tenant) {
+                events.push(Event { sequence: begun, ..event });
             }
         }
         let last = end == inner.index.capacity();
@@ -107,11 +119,16 @@ impl Subscription {
         EventBatch::Snapshot { events, last }
     }
 
-    fn wants(&self, inner: &Inner, namespace: NamespaceId, tenant: usize) -> bool {
+    fn wants(&self, inner: &Inner, event: &Event, tenant: usize) -> bool {
         match &self.filter {
             EventFilter::All => true,
             EventFilter::Tenant(name) => inner.tenants[tenant].name == *name,
-            EventFilter::Namespace(id) => *id == namespace,
+            EventFilter::Namespace(id) if *id == event.namespace => {
+                let space = inner.namespaces.get(*id);
+                let same = space.filter(|space| Some(space.arrival) == self.arrival);
+                same.is_some_and(|space| space.tenant == tenant && event.sequence >= space.since)
+            }
+            EventFilter::Namespace(_) => false,
         }
     }
 }

@@ -70,11 +70,13 @@ pub enum Opcode {
     Subscribe = 14,
     /// Is anybody there.
     Ping = 15,
+    /// Leaves a namespace.
+    Detach = 16,
 }
 
 impl Opcode {
     /// Every opcode, in wire order.
-    pub const ALL: [Opcode; 15] = [
+    pub const ALL: [Opcode; 16] = [
         Opcode::Hello,
         Opcode::Attach,
         Opcode::Lookup,
@@ -90,6 +92,7 @@ impl Opcode {
         Opcode::Stat,
         Opcode::Subscribe,
         Opcode::Ping,
+        Opcode::Detach,
     ];
 
     /// The opcode of a wire code.

@@ -226,6 +226,8 @@ proptest! {
             there_and_back(&ReportReply(found));
         }
         there_and_back(&PingReply { incarnation: number });
+        there_and_back(&DetachRequest { namespace: NamespaceId(number as u16) });
+        there_and_back(&DetachReply(number % 2 == 0));
         let figures = [
             StatValue::Number(number),
             StatValue::Ratio(number as f64),
@@ -334,7 +336,7 @@ fn wire_codes_never_move() {
     for (at, opcode) in Opcode::ALL.into_iter().enumerate() {
         assert_eq!((opcode as usize, Opcode::from_code(opcode as u8)), (at + 1, Some(opcode)));
     }
-    assert_eq!((Opcode::from_code(0), Opcode::from_code(16)), (None, None));
+    assert_eq!((Opcode::from_code(0), Opcode::from_code(17)), (None, None));
     for code in 1..=11 {
         assert_eq!(miss_from_code(code).map(|reason| reason as u8), Some(code));
         assert_eq!(shed_from_code(code).map(|reason| reason as u8), Some(code));

@@ -118,6 +118,7 @@ impl Memory {
             id: self.shared.spaces.fetch_add(1, Ordering::Relaxed),
             spec,
             key_check,
+            gone: Arc::default(),
             epoch: AtomicU32::new(epoch.0),
             joined: AtomicBool::new(false),
             attaching: AtomicBool::new(true),

@@ -74,6 +74,7 @@ struct Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
+        self.core.gone.store(true, Ordering::Release);
         self.shared.here().transport.detach(&self.core);
     }
 }

@@ -22,6 +22,8 @@ pub(crate) struct SpaceCore {
     pub(crate) id: u64,
     pub(crate) spec: NamespaceSpec,
     pub(crate) key_check: [u8; 8],
+    /// Set when nobody has the handle any more: connections forget it then.
+    pub(crate) gone: Arc<AtomicBool>,
     /// The epoch of every request.
     pub(crate) epoch: AtomicU32,
     /// Whether a node has accepted it once.
@@ -112,7 +114,7 @@ pub(crate) trait Transport: Send + Sync {
     /// Joins now if the store can be reached. `Refused` is the store's own no.
     fn attach(&self, space: &SpaceCore, until: Deadline) -> Result<(), Unserved>;
 
-    /// The space is no longer used.
+    /// The space is no longer used, and says so itself.
     fn detach(&self, space: &SpaceCore);
 
     fn lookup(

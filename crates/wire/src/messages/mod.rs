@@ -6,6 +6,7 @@
 
 mod attach;
 mod blocks;
+mod detach;
 mod epoch;
 mod events;
 mod get;
@@ -17,6 +18,7 @@ mod stat;
 
 pub use attach::{AttachReply, AttachRequest};
 pub use blocks::{DropReply, DropRequest, ReportReply, ReportRequest, TouchReply, TouchRequest};
+pub use detach::{DetachReply, DetachRequest};
 pub use epoch::{EpochReply, EpochRequest};
 pub use events::{EventsReply, Since, SubscribeRequest};
 pub use get::{GetAsk, GetData, GetMisses, GetRequest, MISSES_MAX};

@@ -19,10 +19,10 @@ use crate::frame_io::{
 };
 use crate::frames::{self, FrameHead, Header, Opcode, VERSION, Violation, append_frame, flags};
 use crate::messages::{
-    AttachReply, AttachRequest, DropReply, DropRequest, EpochReply, EpochRequest, Greeting,
-    GreetingReply, LookupReply, LookupRequest, PingReply, PingRequest, Refusal, RefusalCode,
-    ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, ReportReply, ReportRequest, StatReply,
-    StatRequest, TouchReply, TouchRequest,
+    AttachReply, AttachRequest, DetachReply, DetachRequest, DropReply, DropRequest, EpochReply,
+    EpochRequest, Greeting, GreetingReply, LookupReply, LookupRequest, PingReply, PingRequest,
+    Refusal, RefusalCode, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, ReportReply,
+    ReportRequest, StatReply, StatRequest, TouchReply, TouchRequest,
 };
 
 /// How long a peer that broke the protocol has to hear so.
@@ -213,6 +213,15 @@ pub(super) struct Conversation<'a, C> {
     pub(super) out: Vec<u8>,
 }
 
+/// What it attached is no longer used by it; other connections of its client count for themselves.
+impl<C> Drop for Conversation<'_, C> {
+    fn drop(&mut self) {
+        for namespace in &self.attached {
+            self.session.detach(*namespace);
+        }
+    }
+}
+
 impl<C: Channel> Conversation<'_, C> {
     /// Waits for the next request and serves it.
     fn next(&mut self, body: &mut Vec<u8>, busy: &dyn Fn(bool)) -> Result<(), Ending> {
@@ -311,6 +320,11 @@ impl<C: Channel> Conversation<'_, C> {
                 let incarnation = self.node.store.incarnation();
                 self.reply(opcode, &PingReply { incarnation })
             }
+            Opcode::Detach => {
+                let DetachRequest { namespace } = self.read(body)?;
+                let attached = self.detach(namespace);
+                self.reply(opcode, &DetachReply(attached))
+            }
             Opcode::Hello => Err(Violation::Unexpected("a second greeting").into()),
             Opcode::PutData => Err(Violation::Unexpected("put data without a put").into()),
         }
@@ -322,20 +336,31 @@ impl<C: Channel> Conversation<'_, C> {
             Ok(attached) => {
                 let nearest = attached.nearest.unwrap_or_default();
                 let (namespace, epoch) = (attached.id, attached.epoch);
-                if !self.attached.contains(&namespace) {
+                // However often it asks, the connection counts once.
+                if self.attached.contains(&namespace) {
+                    self.session.detach(namespace);
+                } else {
                     self.attached.push(namespace);
                 }
                 self.reply(Opcode::Attach, &AttachReply { namespace, epoch, nearest })
             }
             Err(error) => {
                 let code = match error {
-                    AttachError::TooMany { .. } => RefusalCode::Limit,
+                    AttachError::TooMany { .. } | AttachError::TooManyOfTenant { .. } => {
+                        RefusalCode::Limit
+                    }
                     AttachError::Store(_) => RefusalCode::Failed,
                     _ => RefusalCode::Identity,
                 };
                 self.refuse(Opcode::Attach as u8, code, error.to_string())
             }
         }
+    }
+
+    /// False when this connection had not attached it.
+    fn detach(&mut self, namespace: NamespaceId) -> bool {
+        let place = self.attached.iter().position(|attached| *attached == namespace);
+        place.is_some_and(|place| self.session.detach(self.attached.swap_remove(place)))
     }
 
     fn lookup(&mut self, request: &LookupRequest) -> Result<(), Ending> {

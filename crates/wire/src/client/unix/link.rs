@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use keepwarm_store::types::{Epoch, NamespaceId};
@@ -18,8 +20,8 @@ use crate::frames::{
     FrameHead, Header, Opcode, VERSION, VERSION_OLDEST, Violation, append_frame, flags,
 };
 use crate::messages::{
-    AttachReply, AttachRequest, Greeting, GreetingReply, Refusal, RefusalCode, StatReply,
-    StatRequest, StatValue, Token,
+    AttachReply, AttachRequest, DetachReply, DetachRequest, Greeting, GreetingReply, Refusal,
+    RefusalCode, StatReply, StatRequest, StatValue, Token,
 };
 
 /// How long a refused namespace is not asked for again on one connection.
@@ -112,7 +114,10 @@ pub(super) struct Link {
     pub(super) correlation: u64,
     pub(super) body: Vec<u8>,
     pub(super) out: Vec<u8>,
-    attached: HashMap<u64, Attached>,
+    /// By a space's number: the node's answer, and whether the space is gone.
+    attached: HashMap<u64, (Attached, Arc<AtomicBool>)>,
+    /// Spaces of the memory that had gone when this connection last looked.
+    departures: u64,
 }
 
 /// What the node said to a space on this connection.
@@ -137,6 +142,7 @@ impl Link {
             body: Vec::new(),
             out: Vec::new(),
             attached: HashMap::new(),
+            departures: 0,
         };
         let greeting = Greeting {
             version_oldest: VERSION_OLDEST,
@@ -194,8 +200,8 @@ impl Link {
         until: Deadline,
     ) -> Result<NamespaceId, Cut> {
         match self.attached.get(&space.id) {
-            Some(Attached::As(namespace)) => return Ok(*namespace),
-            Some(Attached::Refused(refusal, at)) if at.elapsed() < REFUSED_FOR => {
+            Some((Attached::As(namespace), _)) => return Ok(*namespace),
+            Some((Attached::Refused(refusal, at), _)) if at.elapsed() < REFUSED_FOR => {
                 return Err(Cut::Refused(refusal.clone()));
             }
             _ => {}
@@ -203,22 +209,51 @@ impl Link {
         let request = AttachRequest {
             encoding: space.spec.encoding().to_vec(),
             key_check: space.key_check,
-            epoch: Epoch(space.epoch.load(std::sync::atomic::Ordering::Acquire)),
+            epoch: Epoch(space.epoch.load(Ordering::Acquire)),
         };
         match self.ask::<AttachReply>(Opcode::Attach, |out| request.write(out), until) {
             Ok(AttachReply { namespace, epoch, nearest }) => {
                 space.accepted(epoch, (!nearest.is_empty()).then_some(nearest));
-                self.attached.insert(space.id, Attached::As(namespace));
+                self.attached.insert(space.id, (Attached::As(namespace), space.gone.clone()));
                 Ok(namespace)
             }
             Err(Cut::Refused(refusal)) => {
                 space.refused(&refusal.text);
                 let attached = Attached::Refused(refusal.clone(), Instant::now());
-                self.attached.insert(space.id, attached);
+                self.attached.insert(space.id, (attached, space.gone.clone()));
                 Err(Cut::Refused(refusal))
             }
             Err(cut) => Err(cut),
         }
+    }
+
+    /// Forgets the spaces that have gone, if there are more of them than at the last look, and
+    /// leaves the namespaces that no other space uses here.
+    pub(super) fn leave_gone(&mut self, departures: u64, until: Deadline) -> Result<(), Cut> {
+        if std::mem::replace(&mut self.departures, departures) == departures {
+            return Ok(());
+        }
+        let mut left = Vec::new();
+        self.attached.retain(|_, (said, gone)| {
+            let gone = gone.load(Ordering::Acquire);
+            if let (true, Attached::As(namespace)) = (gone, said) {
+                left.push(*namespace);
+            }
+            !gone
+        });
+        for (said, _) in self.attached.values() {
+            left.retain(|left| !matches!(said, Attached::As(used) if used == left));
+        }
+        for namespace in left {
+            let request = DetachRequest { namespace };
+            let reply = self.ask(Opcode::Detach, |out| request.write(out), until);
+            match reply {
+                // An older node does not know the command: it forgets with the connection.
+                Ok(DetachReply(_)) | Err(Cut::Refused(_)) => {}
+                Err(cut) => return Err(cut),
+            }
+        }
+        Ok(())
     }
 
     /// Starts a request under a new correlation id.

@@ -48,6 +48,9 @@ const LEASE_USED_PERCENT: u64 = 80;
 /// A node that missed a shorter deadline than this may still be well.
 const DEADLINE_TELLING: Duration = Duration::from_millis(10);
 
+/// How long a space that goes may take to tell the node.
+const LEAVE_TAKING: Duration = Duration::from_millis(50);
+
 /// Kept of a deadline for the answer of a node that waits on our behalf.
 const ANSWER_WAY: Duration = Duration::from_millis(50);
 
@@ -67,6 +70,8 @@ struct Node {
     /// The node's incarnation; 0 before the first greeting.
     incarnation: AtomicU64,
     peer: Mutex<Option<Peer>>,
+    /// Spaces that have gone.
+    departures: AtomicU64,
 }
 
 impl Unix {
@@ -83,6 +88,7 @@ impl Unix {
             counts: Arc::default(),
             incarnation: AtomicU64::new(0),
             peer: Mutex::new(None),
+            departures: AtomicU64::new(0),
         };
         Ok(Unix { node: Arc::new(node), process: ProcessId::here() })
     }
@@ -130,7 +136,8 @@ impl Node {
         let mut place = self.place(until)?;
         let link = place.link();
         (link.heard, link.corrupt) = (false, 0);
-        let result = work(link);
+        let departures = self.departures.load(Ordering::Acquire);
+        let result = link.leave_gone(departures, until).and_then(|()| work(link));
         let (heard, suspect) = (link.heard, link.suspect);
         add(&self.counts.corrupt, link.corrupt);
         add(&self.counts.system_calls, link.socket.take_system_calls());
@@ -255,7 +262,18 @@ impl Transport for Unix {
         }
     }
 
-    fn detach(&self, _: &SpaceCore) {}
+    /// Idle connections hear of it now, those with a call before their next one.
+    fn detach(&self, _: &SpaceCore) {
+        let departures = self.node.departures.fetch_add(1, Ordering::AcqRel) + 1;
+        let until = Deadline::after(LEAVE_TAKING);
+        let idle: Vec<_> = std::iter::from_fn(|| self.node.pool.take_idle()).collect();
+        for mut place in idle {
+            // Without time it stays as it is, and does so before its next call.
+            if until.passed() || place.link().leave_gone(departures, until).is_ok() {
+                place.give_back();
+            }
+        }
+    }
 
     fn lookup(
         &self,

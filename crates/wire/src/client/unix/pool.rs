@@ -45,6 +45,12 @@ impl Pool {
         }
     }
 
+    /// An idle connection, if there is one.
+    pub(super) fn take_idle(&self) -> Option<Place<'_>> {
+        let link = self.lock().idle.pop()?;
+        Some(Place { pool: self, link: Some(link) })
+    }
+
     /// Keeps a connection made outside of a call, if there is a place.
     pub(super) fn offer(&self, link: Link) {
         let mut state = self.lock();
