@@ -177,10 +177,24 @@ def test_a_failure_after_cancellation_is_not_reported_by_the_loop(memory: Memory
     assert complaints == []
 
 
-def test_waiting_for_a_thread_counts_against_the_deadline(memory: Memory) -> None:
+async def all_taken(space: Space) -> tuple[asyncio.Future[list[int]], threading.Event]:
+    """Eight calls, one in each thread, until let go."""
+    entered, let_go = threading.Barrier(9), threading.Event()
+
+    def touch(*_: Any, **__: Any) -> int:
+        entered.wait(10)
+        assert let_go.wait(10)
+        return 0
+
+    space.touch = touch  # type: ignore[method-assign]
+    busy = [asyncio.create_task(space.aio.touch(b"", deadline_s=60)) for _ in range(8)]
+    await asyncio.to_thread(entered.wait, 10)
+    return asyncio.gather(*busy), let_go
+
+
+def test_a_call_ends_by_its_deadline_while_the_threads_are_taken(memory: Memory) -> None:
     names = make()
     space, keys = memory.attach(names), keys_of(names, 1)
-    entered, let_go = slow(space, "touch")
     real, given = space.lookup, []
 
     def lookup(keys: Any, position: int, lease_s: float | None, deadline_s: float) -> Any:
@@ -190,17 +204,33 @@ def test_waiting_for_a_thread_counts_against_the_deadline(memory: Memory) -> Non
     space.lookup = lookup  # type: ignore[method-assign, assignment]
 
     async def go() -> None:
-        busy = [asyncio.create_task(space.aio.touch(keys)) for _ in range(8)]
-        await asyncio.to_thread(entered.wait, 10)
-        late = asyncio.create_task(space.aio.lookup(keys, deadline_s=1e-9))
-        await turn()
-        let_go.set()
-        found = await late
-        assert found.miss in (Reason.DEADLINE, Reason.ABSENT, Reason.STORE_DOWN)
-        await asyncio.gather(*busy)
+        busy, let_go = await all_taken(space)
+        try:
+            found = await asyncio.wait_for(space.aio.lookup(keys, deadline_s=1e-9), 10)
+            assert found.miss in (Reason.DEADLINE, Reason.ABSENT, Reason.STORE_DOWN)
+            assert not busy.done()
+        finally:
+            let_go.set()
+        await busy
 
     asyncio.run(go())
     assert given == [0.0]
+
+
+def test_what_waits_no_more_is_not_queued(memory: Memory) -> None:
+    names = make()
+    space, keys = memory.attach(names), keys_of(names, 1)
+
+    async def go() -> None:
+        busy, let_go = await all_taken(space)
+        late = [space.aio.lookup(keys, deadline_s=0) for _ in range(100)]
+        await asyncio.wait_for(asyncio.gather(*late), 10)
+        (threads,) = memory._threads.values()
+        assert not threads._queue
+        let_go.set()
+        await busy
+
+    asyncio.run(go())
 
 
 def test_after_close(memory: Memory) -> None:

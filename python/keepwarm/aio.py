@@ -1,8 +1,9 @@
 """The calls for asyncio: the same names, arguments and answers, run by a bounded set of threads.
 
-A cancelled call raises `CancelledError` only once its thread is out of the caller's buffers (or has
-not begun): until then the buffers belong to the call. It is over by its deadline at the latest. A
-call's deadline includes its wait for a thread.
+A call's deadline includes its wait for a thread: one that gets none in time answers as the call
+without any time left does. A cancelled call raises `CancelledError` only once its thread is out of
+the caller's buffers (or has not begun): until then the buffers belong to the call. It is over by
+its deadline at the latest.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -28,28 +30,86 @@ T = TypeVar("T")
 
 
 class Threads:
-    """A memory's threads for asyncio, in one process: a forked child makes its own."""
+    """A memory's threads for asyncio, in one process: a forked child makes its own.
+
+    The queue is ours and not the executor's, so that a call which waits no more leaves it: what is
+    queued is never more than what somebody awaits.
+    """
 
     def __init__(self, count: int) -> None:
         self._executor = ThreadPoolExecutor(count, thread_name_prefix="keepwarm-aio")
+        self._count = count
+        self._lock = threading.Lock()
+        self._queue: dict[Future[Any], Callable[[], Any]] = {}
+        self._serving = 0
+        self._closed = False
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
         """Queues `work`."""
+        future: Future[T] = Future()
+        with self._lock:
+            if self._closed:
+                raise _closed()
+            self._queue[future] = work
+            if self._serving < self._count:
+                self._begin(future)
+        return future
+
+    def _begin(self, future: Future[Any]) -> None:
         try:
-            return self._executor.submit(work)
-        except RuntimeError:
-            raise ClosedError("the memory is closed: open it, or connect, again") from None
+            self._executor.submit(self._serve)
+        except RuntimeError:  # the interpreter is ending
+            del self._queue[future]
+            raise _closed() from None
+        self._serving += 1
+
+    def withdraw(self, future: Future[Any]) -> bool:
+        """Takes a call back, if no thread has begun it."""
+        with self._lock:
+            self._queue.pop(future, None)
+        return future.cancel()
 
     def close(self) -> None:
-        """Ends the threads, once the calls under way have ended."""
-        self._executor.shutdown(cancel_futures=True)
+        """Refuses what is queued and ends the threads."""
+        with self._lock:
+            self._closed = True
+            left, self._queue = list(self._queue), {}
+        for future in left:
+            if future.set_running_or_notify_cancel():
+                future.set_exception(_closed())
+        self._executor.shutdown()
+
+    def _serve(self) -> None:
+        while True:
+            with self._lock:
+                future = next(iter(self._queue), None)
+                if future is None:
+                    self._serving -= 1
+                    return
+                work = self._queue.pop(future)
+            if future.set_running_or_notify_cancel():
+                try:
+                    answer = work()
+                except BaseException as error:
+                    future.set_exception(error)
+                else:
+                    future.set_result(answer)
+            del future, work  # nothing of the caller's is kept while there is nothing to do
+
+
+def _closed() -> ClosedError:
+    return ClosedError("the memory is closed: open it, or connect, again")
 
 
 def _threads(memory: Memory) -> Threads:
     pid = os.getpid()
-    threads = memory._threads.get(pid)
     # Two threads may both find none: one of their answers stays, the other never starts a thread.
-    return threads or memory._threads.setdefault(pid, Threads(memory._threads_max))
+    threads = memory._threads.get(pid) or memory._threads.setdefault(
+        pid, Threads(memory._threads_max)
+    )
+    if memory._closed_in == pid:
+        raise _closed()
+    return threads
 
 
 async def _run(
@@ -61,24 +121,45 @@ async def _run(
         left = max(0.0, deadline_s - (time.monotonic() - began))
         return call(*args, deadline_s=left, **named)
 
-    future = _threads(memory).submit(work)
-    waiting = asyncio.wrap_future(future)
+    threads = _threads(memory)
+    future = threads.submit(work)
+    over = _awaitable(future)
     try:
-        return await asyncio.shield(waiting)
+        done, _ = await asyncio.wait([over], timeout=max(0.0, deadline_s))
+        if not done:
+            if threads.withdraw(future):
+                return call(*args, deadline_s=0.0, **named)
+            await asyncio.wait([over])
+        return future.result()
     except asyncio.CancelledError:
-        if not future.cancel():
-            await _until_out(waiting)
+        if not threads.withdraw(future):
+            await _until_out(over)
             _let_go(memory, future)
         raise
 
 
-async def _until_out(waiting: asyncio.Future[T]) -> None:
+def _awaitable(future: Future[Any]) -> asyncio.Future[None]:
+    """Done once `future` is, whatever its answer; cancelling it leaves `future` alone."""
+    loop = asyncio.get_running_loop()
+    over = loop.create_future()
+
+    def wake() -> None:
+        if not over.done():
+            over.set_result(None)
+
+    def tell(_: Future[Any]) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody waits
+            loop.call_soon_threadsafe(wake)
+
+    future.add_done_callback(tell)
+    return over
+
+
+async def _until_out(over: asyncio.Future[None]) -> None:
     """Waits for the thread, however often the waiting task is cancelled again."""
-    while not waiting.done():
+    while not over.done():
         with suppress(asyncio.CancelledError):
-            await asyncio.wait([waiting])
-    if not waiting.cancelled():
-        waiting.exception()  # looked at, so that the loop does not complain that nobody did
+            await asyncio.wait([over])
 
 
 def _let_go(memory: Memory, future: Future[T]) -> None:

@@ -112,6 +112,7 @@ class Memory:
         # No locks here: a fork may catch them held by a thread that the child does not have. A step
         # of a dict is atomic.
         self._threads: dict[int, Threads] = {}  # by process
+        self._closed_in: int | None = None
         self._spaces: weakref.WeakValueDictionary[int, Space] = weakref.WeakValueDictionary()
 
     def attach(self, namespace: Namespace, epoch: int = 0, deadline_s: float = DEADLINE_S) -> Space:
@@ -155,8 +156,9 @@ class Memory:
 
         Later calls raise `ClosedError`. Twice is harmless.
         """
+        self._closed_in = os.getpid()
         self._core.close()
-        threads = self._threads.pop(os.getpid(), None)
+        threads = self._threads.pop(self._closed_in, None)
         if threads is not None:
             threads.close()
         for reference in self._spaces.valuerefs():
