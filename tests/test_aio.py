@@ -242,3 +242,66 @@ def test_after_close(memory: Memory) -> None:
             await space.aio.lookup(b"")
 
     asyncio.run(go())
+
+
+def test_close_tells_what_waits_and_holds_no_loop_up(memory: Memory) -> None:
+    space = memory.attach(make())
+
+    async def go() -> None:
+        busy, let_go = await all_taken(space)
+        waits = asyncio.create_task(space.aio.lookup(bytes(16)))
+        await turn()
+        memory.close()  # returns while all eight are under way
+        assert not busy.done()
+        with pytest.raises(ClosedError):
+            await waits
+        assert not waits.cancelled()
+        let_go.set()
+        await busy
+
+    asyncio.run(go())
+
+
+def test_closing_for_asyncio_waits_for_the_threads(memory: Memory) -> None:
+    space = memory.attach(make())
+    let_go_of: list[threading.Event] = []
+
+    async def go() -> None:
+        busy, let_go = await all_taken(space)
+        let_go_of.append(let_go)
+        closing = asyncio.create_task(memory.aio.close())
+        await turn()
+        assert not closing.done()
+        let_go.set()
+        await closing
+        assert not [t for t in threading.enumerate() if t.name.startswith("keepwarm-aio")]
+        await busy
+
+    try:
+        asyncio.run(go())
+    finally:
+        for event in let_go_of:
+            event.set()
+
+
+def test_a_thread_may_close_its_own_memory(memory: Memory) -> None:
+    space = memory.attach(make())
+
+    def closes(*_: Any, **__: Any) -> int:
+        memory.close()
+        return 0
+
+    space.touch = closes  # type: ignore[method-assign]
+    assert asyncio.run(space.aio.touch(b"")) == 0
+
+
+def test_a_call_on_a_closed_memory_starts_no_thread(memory: Memory) -> None:
+    space = memory.attach(make())
+    memory.close()
+
+    async def go() -> None:
+        with pytest.raises(ClosedError):
+            await space.aio.touch(b"")
+
+    asyncio.run(go())
+    assert not [t for t in threading.enumerate() if t.name.startswith("keepwarm-aio")]

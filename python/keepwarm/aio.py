@@ -40,6 +40,7 @@ class Threads:
         self._executor = ThreadPoolExecutor(count, thread_name_prefix="keepwarm-aio")
         self._count = count
         self._lock = threading.Lock()
+        self._local = threading.local()
         self._queue: dict[Future[Any], Callable[[], Any]] = {}
         self._serving = 0
         self._closed = False
@@ -70,16 +71,18 @@ class Threads:
         return future.cancel()
 
     def close(self) -> None:
-        """Refuses what is queued and ends the threads."""
+        """Refuses what is queued and ends the threads; waits for them where nobody is held up."""
         with self._lock:
             self._closed = True
             left, self._queue = list(self._queue), {}
         for future in left:
             if future.set_running_or_notify_cancel():
                 future.set_exception(_closed())
-        self._executor.shutdown()
+        ours = getattr(self._local, "ours", False)
+        self._executor.shutdown(wait=not ours and not _in_a_loop())
 
     def _serve(self) -> None:
+        self._local.ours = True
         while True:
             with self._lock:
                 future = next(iter(self._queue), None)
@@ -95,6 +98,14 @@ class Threads:
                 else:
                     future.set_result(answer)
             del future, work  # nothing of the caller's is kept while there is nothing to do
+
+
+def _in_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _closed() -> ClosedError:
@@ -213,6 +224,10 @@ class AsyncMemory:
     async def stat(self, deadline_s: float = DEADLINE_S) -> dict[str, Any]:
         """See `Memory.stat`."""
         return await _run(self._memory, self._memory.stat, deadline_s)
+
+    async def close(self) -> None:
+        """See `Memory.close`; returns when the calls under way have ended."""
+        await asyncio.to_thread(self._memory.close)
 
 
 class AsyncSpace:

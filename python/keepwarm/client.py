@@ -154,7 +154,8 @@ class Memory:
     def close(self) -> None:
         """Ends connections, threads and leases; calls under way end by their deadlines.
 
-        Later calls raise `ClosedError`. Twice is harmless.
+        Waits for those of `aio`, but not where an event loop runs: `await memory.aio.close()`.
+        Later calls, and those that wait for a thread, raise `ClosedError`. Twice is harmless.
         """
         self._closed_in = os.getpid()
         self._core.close()
