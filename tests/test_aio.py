@@ -305,3 +305,68 @@ def test_a_call_on_a_closed_memory_starts_no_thread(memory: Memory) -> None:
 
     asyncio.run(go())
     assert not [t for t in threading.enumerate() if t.name.startswith("keepwarm-aio")]
+
+
+def test_an_abandoned_coroutine_keeps_its_buffer_until_its_thread_is_out(memory: Memory) -> None:
+    names = make()
+    space, keys = memory.attach(names), keys_of(names, 1)
+    space.put_from(keys, bytes([7]) * BLOCK_BYTES)
+    into = bytearray(BLOCK_BYTES)
+    entered, out = threading.Event(), threading.Event()
+    let_go, real = threading.Event(), space.get_into
+
+    def get_into(*arguments: Any, **named: Any) -> Any:
+        entered.set()
+        assert let_go.wait(10)
+        try:
+            return real(*arguments, **named)
+        finally:
+            out.set()
+
+    space.get_into = get_into  # type: ignore[method-assign]
+
+    async def go() -> None:
+        coroutine = space.aio.get_into(keys, into)
+        coroutine.send(None)
+        await asyncio.to_thread(entered.wait, 10)
+        asyncio.get_running_loop().run_in_executor(None, let_go.set)
+        coroutine.close()
+        assert out.is_set()
+
+    asyncio.run(go())
+    left = bytes(into)
+    memory.close()
+    assert into == left
+
+
+def test_an_abandoned_coroutine_that_waited_for_a_thread_never_runs(memory: Memory) -> None:
+    space = memory.attach(make())
+
+    async def go() -> None:
+        busy, let_go = await all_taken(space)
+        coroutine = space.aio.get_into(bytes(16), bytearray(8))
+        coroutine.send(None)
+        coroutine.close()
+        let_go.set()
+        await busy
+
+    asyncio.run(go())
+    assert memory.counts()["gets"] == 0
+
+
+def test_a_cancelled_coroutine_that_is_then_closed_waits_too(memory: Memory) -> None:
+    space = memory.attach(make())
+    entered, let_go = slow(space, "touch")
+    out: list[bool] = []
+
+    async def go() -> None:
+        coroutine = space.aio.touch(bytes(16))
+        coroutine.send(None)
+        await asyncio.to_thread(entered.wait, 10)
+        coroutine.throw(asyncio.CancelledError())  # now it waits for its thread
+        asyncio.get_running_loop().run_in_executor(None, let_go.set)
+        coroutine.close()
+        out.append(let_go.is_set())
+
+    asyncio.run(go())
+    assert out == [True]

@@ -3,12 +3,13 @@
 A call's deadline includes its wait for a thread: one that gets none in time answers as the call
 without any time left does. A cancelled call raises `CancelledError` only once its thread is out of
 the caller's buffers (or has not begun): until then the buffers belong to the call. It is over by
-its deadline at the latest.
+its deadline at the latest. A coroutine that is closed or forgotten cannot wait; it blocks instead.
 """
 
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import functools
 import os
 import threading
@@ -144,7 +145,13 @@ async def _run(
         return future.result()
     except asyncio.CancelledError:
         if not threads.withdraw(future):
-            await _until_out(over)
+            await _until_out(future, over)
+            _let_go(memory, future)
+        raise
+    except BaseException:
+        # GeneratorExit above all, when awaiting is no longer possible.
+        if not threads.withdraw(future):
+            concurrent.futures.wait([future])
             _let_go(memory, future)
         raise
 
@@ -166,11 +173,14 @@ def _awaitable(future: Future[Any]) -> asyncio.Future[None]:
     return over
 
 
-async def _until_out(over: asyncio.Future[None]) -> None:
+async def _until_out(future: Future[Any], over: asyncio.Future[None]) -> None:
     """Waits for the thread, however often the waiting task is cancelled again."""
-    while not over.done():
-        with suppress(asyncio.CancelledError):
-            await asyncio.wait([over])
+    try:
+        while not over.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([over])
+    finally:
+        concurrent.futures.wait([future])  # passes at once, unless the coroutine was closed
 
 
 def _let_go(memory: Memory, future: Future[T]) -> None:
