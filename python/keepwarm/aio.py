@@ -214,7 +214,7 @@ class AsyncLookup(Lookup):
     ) -> None:
         if self.lease is not None:
             with suppress(ClosedError):
-                await self._space.aio.release(self)
+                await self._space.aio.release(self, self._deadline_s)
 
 
 class AsyncMemory:
@@ -260,9 +260,11 @@ class AsyncSpace:
     ) -> AsyncLookup:
         """See `Space.lookup`; use `async with await space.aio.lookup(keys) as found`."""
 
+        given_s = deadline_s
+
         def call(deadline_s: float) -> AsyncLookup:
             found = self._space.lookup(keys, first_position, lease_s, deadline_s)
-            return AsyncLookup(found._found, self._space)
+            return AsyncLookup(found._found, self._space, given_s)
 
         return await self._run(call, deadline_s)
 

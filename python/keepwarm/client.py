@@ -222,10 +222,11 @@ class Space:
 
         `first_position` is the place of the first key in its prompt, in blocks. The lease pins
         all hits for up to 10 s; None asks for none. Use the answer in a `with` statement, which
-        releases the lease.
+        releases the lease, in no more time than the lookup had.
         """
         position = whole("first_position", first_position, 64)
-        return Lookup(self._core.lookup(keys, position, lease_s, deadline_s), self)
+        found = self._core.lookup(keys, position, lease_s, deadline_s)
+        return Lookup(found, self, deadline_s)
 
     def get_into(
         self,

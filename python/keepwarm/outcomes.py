@@ -119,17 +119,18 @@ def outcomes(codes: bytes) -> list[Outcome]:
 
 
 class Lookup:
-    """What a lookup found. As a context manager it releases its lease.
+    """What a lookup found. As a context manager it releases its lease, within its own deadline.
 
     Lists have one entry per key: `hits` says whether every part of the block is here, `tiers`,
     `lengths` (bytes of the first part) and `generations` are None or 0 for a miss.
     """
 
-    __slots__ = ("_found", "_space")
+    __slots__ = ("_deadline_s", "_found", "_space")
 
-    def __init__(self, found: _core.Found, space: Space) -> None:
+    def __init__(self, found: _core.Found, space: Space, deadline_s: float) -> None:
         self._found = found
         self._space = space
+        self._deadline_s = deadline_s
 
     @property
     def prefix(self) -> int:
@@ -188,10 +189,13 @@ class Lookup:
         """Which life of the node answered; 0 when none did."""
         return self._found.incarnation
 
-    def release(self, deadline_s: float = 1.0) -> None:
-        """Ends the lease; harmless without one, or twice."""
+    def release(self, deadline_s: float | None = None) -> None:
+        """Ends the lease, within the lookup's deadline by default; harmless without one, or twice.
+
+        If the node is not reached in time, it ends by itself.
+        """
         if self._found.lease is not None:
-            self._space.release(self, deadline_s)
+            self._space.release(self, self._deadline_s if deadline_s is None else deadline_s)
 
     def __len__(self) -> int:
         return self._found.count

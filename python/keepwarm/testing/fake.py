@@ -85,6 +85,7 @@ class FakeLookup:
     lengths: list[int] = field(default_factory=list)
     generations: list[int] = field(default_factory=list)
     restore_s: float = 0.0
+    deadline_s: float = 1.0
 
     @property
     def prefix(self) -> int:
@@ -101,10 +102,13 @@ class FakeLookup:
         """The namespace's epoch on the node."""
         return self.space.memory.node.epoch(self.space.namespace.fingerprint)
 
-    def release(self, deadline_s: float = 1.0) -> None:
-        """Ends the lease; harmless without one, or twice, or when the memory is closed."""
+    def release(self, deadline_s: float | None = None) -> None:
+        """Ends the lease, within the lookup's deadline by default.
+
+        Harmless without one, or twice, or when the memory is closed.
+        """
         with contextlib.suppress(ClosedError):
-            self.space.release(self, deadline_s)
+            self.space.release(self, self.deadline_s if deadline_s is None else deadline_s)
 
     def __len__(self) -> int:
         return len(self.hits)
@@ -231,7 +235,8 @@ class FakeSpace:
         names = self._names(keys)
         fault = self.memory.fault(deadline_s)
         if fault is not None:
-            return FakeLookup(self, [False] * len(names), fault if names else None)
+            miss = fault if names else None
+            return FakeLookup(self, [False] * len(names), miss, deadline_s=deadline_s)
         node = self.memory.node
         node.tick()
         reasons = [node.miss(name, self.epoch) for name in names]
@@ -243,6 +248,7 @@ class FakeSpace:
             generations=[
                 0 if why else node.generation(n) for n, why in zip(names, reasons, strict=True)
             ],
+            deadline_s=deadline_s,
         )
         hit = [name for name, reason in zip(names, reasons, strict=True) if reason is None]
         node.counts["lookup_hits"] += len(hit)
