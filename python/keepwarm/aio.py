@@ -20,6 +20,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from keepwarm.arguments import left
 from keepwarm.client import DEADLINE_S, LEASE_S, Buffers, Memory, Space
 from keepwarm.errors import ClosedError
 from keepwarm.outcomes import EpochOutcome, Lookup, Outcome, Reported
@@ -127,17 +128,17 @@ def _threads(memory: Memory) -> Threads:
 async def _run(
     memory: Memory, call: Callable[..., T], deadline_s: float, *args: Any, **named: Any
 ) -> T:
-    began = time.monotonic()
+    began, deadline_s = time.monotonic(), left(deadline_s)
 
     def work() -> T:
-        left = max(0.0, deadline_s - (time.monotonic() - began))
-        return call(*args, deadline_s=left, **named)
+        until_s = deadline_s - (time.monotonic() - began)
+        return call(*args, deadline_s=max(0.0, until_s), **named)
 
     threads = _threads(memory)
     future = threads.submit(work)
     over = _awaitable(future)
     try:
-        done, _ = await asyncio.wait([over], timeout=max(0.0, deadline_s))
+        done, _ = await asyncio.wait([over], timeout=deadline_s)
         if not done:
             if threads.withdraw(future):
                 return call(*args, deadline_s=0.0, **named)
