@@ -58,3 +58,13 @@ def test_leaving_a_fake_lookup_uses_up_its_own_deadline() -> None:
             assert found.lease is not None
             memory.faults.stalled = True
         assert memory.clock.now_s() == pytest.approx(0.25)
+
+
+def test_lists_are_made_once(memory: Memory) -> None:
+    space, keys, _ = leased(memory)
+    with space.lookup(keys) as found:
+        assert found.hits is found.hits
+        assert found.tiers is found.tiers
+        assert found.lengths is found.lengths
+        assert found.generations is found.generations
+        assert (found.hits, found.tiers, found.lengths) == ([True], ["dram"], [BLOCK_BYTES])

@@ -24,7 +24,7 @@ LINE_COLUMNS_MAX = 100
 # `cli` stands above everything; a unit that is not listed may import only itself and errors.
 PYTHON_IMPORTS: dict[str, set[str]] = {
     "arguments": {"errors"},
-    "__init__": {"_core", "aio", "client", "errors", "identity", "outcomes"},
+    "__init__": {"_core", "aio", "client", "config", "errors", "identity", "outcomes"},
     "errors": set(),
     "identity": {"_core", "arguments", "errors"},
     "outcomes": {"_core", "client", "errors"},
