@@ -240,8 +240,9 @@ class Space:
         """Lands one part of each block in the caller's memory; one outcome per key.
 
         `buffers` is one writable buffer that is split evenly, or a sequence with one writable
-        buffer or (pointer, length) per key, each exactly as long as its part. Where the outcome
-        is not `ok` the content is undefined. Nobody else may use the memory until this returns.
+        buffer or (pointer, length) per key, each exactly as long as its part: one of another
+        length is a miss with `identity`, though `Space.problem` is None. Where the outcome is not
+        `ok` the content is undefined. Nobody else may use the memory until this returns.
         """
         codes = self._core.get_into(keys, buffers, _part(part), left(deadline_s))
         return outcomes(codes)

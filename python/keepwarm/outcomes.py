@@ -57,7 +57,8 @@ class Reason(StrEnum):
     STORE_DOWN = "store_down"
     """the node is unreachable"""
     IDENTITY = "identity"
-    """the node refused this namespace; Space.problem says why"""
+    """the node refused this namespace, and Space.problem says why; or, where that is None, a get's
+    buffer is not as long as the block's part"""
     LEASED = "leased"
     """all that could make room is leased or being read"""
     WATERMARK = "watermark"

@@ -203,7 +203,7 @@ def check_written_once(harness: Harness) -> None:
 
 
 def check_wrong_length(harness: Harness) -> None:
-    """A destination of another length is a miss, never part of a block."""
+    """A destination of another length is a miss with `identity`, never part of a block."""
     names = _names()
     keys = _keys(names, 1)
     with harness.memory() as memory:
@@ -211,7 +211,9 @@ def check_wrong_length(harness: Harness) -> None:
         _put(space, keys)
         for length in (BLOCK_BYTES - 1, BLOCK_BYTES + 1, 1):
             outcome = space.get_into(keys, bytearray(length))[0]
-            _expect(outcome.status is Status.MISS, f"{length} bytes: {outcome}")
+            want = Outcome(Status.MISS, Reason.IDENTITY)
+            _expect(outcome == want, f"{length} bytes: {outcome}, want {want}")
+        _expect(space.problem is None, "the namespace is not to blame")
         _all(_get(space, keys), Status.OK)
 
 

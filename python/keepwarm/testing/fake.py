@@ -279,7 +279,9 @@ class FakeSpace:
         if isinstance(found, Reason):
             return _not_read(found)
         data, _ = found
-        if self.memory.faults.corrupt or len(data) != len(view):
+        if len(data) != len(view):
+            return Outcome(Status.MISS, Reason.IDENTITY)
+        if self.memory.faults.corrupt:
             return Outcome(Status.MISS, Reason.CORRUPT)
         view[:] = data
         node.counts["reads"] += 1
