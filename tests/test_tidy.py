@@ -33,7 +33,7 @@ PYTHON_IMPORTS: dict[str, set[str]] = {
     "config": {"_core", "errors"},
     "ops": {"errors"},
     "server": {"_core", "config", "errors", "ops", "outcomes", "__init__"},
-    "testing": {"_core", "client", "errors", "identity", "config", "__init__"},
+    "testing": {"_core", "arguments", "client", "errors", "identity", "config", "__init__"},
     "demo": {"client", "errors", "identity", "testing", "config", "__init__"},
 }
 CRATE_IMPORTS: dict[str, set[str]] = {
