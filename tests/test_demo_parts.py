@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import os
 import random
+import signal
 import xml.etree.ElementTree as ET
 from array import array
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 from keepwarm import Outcome, Reason, Status
-from keepwarm.demo import chart, plan, report, summary
+from keepwarm.demo import ProcessError, chart, plan, report, summary
 from keepwarm.demo.ledger import Ledger, account, askable_blocks, usable
 from keepwarm.demo.run import Ideal, Record, Served
 from keepwarm.testing.traces import Request
 from rich.console import Console
 
+command = importlib.import_module("keepwarm.cli.demo")  # its name in the package is the function
 SEED = int(os.environ.get("KEEPWARM_TEST_SEED", "20261201"))
 OK = Outcome(Status.OK, None)
 PENDING = Outcome(Status.PENDING, None)
@@ -272,3 +276,32 @@ def test_report_and_picture_are_complete() -> None:
     root = ET.fromstring(chart.svg(record, found))
     assert root.tag.endswith("svg")
     assert "kill -9" in chart.svg(record, found)
+
+
+def test_a_folder_that_cannot_be_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.demo(out=Path("/proc/x/out")) == 2
+    assert "keepwarm: out is /proc/x/out: " in capsys.readouterr().err
+
+
+def test_what_went_wrong_is_shown_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def fails(*_: Any, **__: Any) -> int:
+        raise ProcessError("model llama[/x] is gone")
+
+    monkeypatch.setattr(command, "_run", fails)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        assert command.demo(out=tmp_path) == 1
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert "the demo failed: model llama[/x] is gone" in capsys.readouterr().out
+
+
+def test_a_terminal_of_few_letters_gets_the_report() -> None:
+    record, raw = recorded(), io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding="ascii")
+    command._say_what_fits(stream)
+    report.show(Console(file=stream, width=140), record, summary.summarise(record))
+    stream.flush()
+    assert b"everything adds up" in raw.getvalue()
