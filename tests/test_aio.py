@@ -177,10 +177,24 @@ def test_a_failure_after_cancellation_is_not_reported_by_the_loop(memory: Memory
     assert complaints == []
 
 
-def test_waiting_for_a_thread_counts_against_the_deadline(memory: Memory) -> None:
+async def all_taken(space: Space) -> tuple[asyncio.Future[list[int]], threading.Event]:
+    """Eight calls, one in each thread, until let go."""
+    entered, let_go = threading.Barrier(9), threading.Event()
+
+    def touch(*_: Any, **__: Any) -> int:
+        entered.wait(10)
+        assert let_go.wait(10)
+        return 0
+
+    space.touch = touch  # type: ignore[method-assign]
+    busy = [asyncio.create_task(space.aio.touch(b"", deadline_s=60)) for _ in range(8)]
+    await asyncio.to_thread(entered.wait, 10)
+    return asyncio.gather(*busy), let_go
+
+
+def test_a_call_ends_by_its_deadline_while_the_threads_are_taken(memory: Memory) -> None:
     names = make()
     space, keys = memory.attach(names), keys_of(names, 1)
-    entered, let_go = slow(space, "touch")
     real, given = space.lookup, []
 
     def lookup(keys: Any, position: int, lease_s: float | None, deadline_s: float) -> Any:
@@ -190,17 +204,33 @@ def test_waiting_for_a_thread_counts_against_the_deadline(memory: Memory) -> Non
     space.lookup = lookup  # type: ignore[method-assign, assignment]
 
     async def go() -> None:
-        busy = [asyncio.create_task(space.aio.touch(keys)) for _ in range(8)]
-        await asyncio.to_thread(entered.wait, 10)
-        late = asyncio.create_task(space.aio.lookup(keys, deadline_s=1e-9))
-        await turn()
-        let_go.set()
-        found = await late
-        assert found.miss in (Reason.DEADLINE, Reason.ABSENT, Reason.STORE_DOWN)
-        await asyncio.gather(*busy)
+        busy, let_go = await all_taken(space)
+        try:
+            found = await asyncio.wait_for(space.aio.lookup(keys, deadline_s=1e-9), 10)
+            assert found.miss in (Reason.DEADLINE, Reason.ABSENT, Reason.STORE_DOWN)
+            assert not busy.done()
+        finally:
+            let_go.set()
+        await busy
 
     asyncio.run(go())
     assert given == [0.0]
+
+
+def test_what_waits_no_more_is_not_queued(memory: Memory) -> None:
+    names = make()
+    space, keys = memory.attach(names), keys_of(names, 1)
+
+    async def go() -> None:
+        busy, let_go = await all_taken(space)
+        late = [space.aio.lookup(keys, deadline_s=0) for _ in range(100)]
+        await asyncio.wait_for(asyncio.gather(*late), 10)
+        (threads,) = memory._threads.values()
+        assert not threads._queue
+        let_go.set()
+        await busy
+
+    asyncio.run(go())
 
 
 def test_after_close(memory: Memory) -> None:
@@ -212,3 +242,131 @@ def test_after_close(memory: Memory) -> None:
             await space.aio.lookup(b"")
 
     asyncio.run(go())
+
+
+def test_close_tells_what_waits_and_holds_no_loop_up(memory: Memory) -> None:
+    space = memory.attach(make())
+
+    async def go() -> None:
+        busy, let_go = await all_taken(space)
+        waits = asyncio.create_task(space.aio.lookup(bytes(16)))
+        await turn()
+        memory.close()  # returns while all eight are under way
+        assert not busy.done()
+        with pytest.raises(ClosedError):
+            await waits
+        assert not waits.cancelled()
+        let_go.set()
+        await busy
+
+    asyncio.run(go())
+
+
+def test_closing_for_asyncio_waits_for_the_threads(memory: Memory) -> None:
+    space = memory.attach(make())
+    let_go_of: list[threading.Event] = []
+
+    async def go() -> None:
+        busy, let_go = await all_taken(space)
+        let_go_of.append(let_go)
+        closing = asyncio.create_task(memory.aio.close())
+        await turn()
+        assert not closing.done()
+        let_go.set()
+        await closing
+        assert not [t for t in threading.enumerate() if t.name.startswith("keepwarm-aio")]
+        await busy
+
+    try:
+        asyncio.run(go())
+    finally:
+        for event in let_go_of:
+            event.set()
+
+
+def test_a_thread_may_close_its_own_memory(memory: Memory) -> None:
+    space = memory.attach(make())
+
+    def closes(*_: Any, **__: Any) -> int:
+        memory.close()
+        return 0
+
+    space.touch = closes  # type: ignore[method-assign]
+    assert asyncio.run(space.aio.touch(b"")) == 0
+
+
+def test_a_call_on_a_closed_memory_starts_no_thread(memory: Memory) -> None:
+    space = memory.attach(make())
+    memory.close()
+
+    async def go() -> None:
+        with pytest.raises(ClosedError):
+            await space.aio.touch(b"")
+
+    asyncio.run(go())
+    assert not [t for t in threading.enumerate() if t.name.startswith("keepwarm-aio")]
+
+
+def test_an_abandoned_coroutine_keeps_its_buffer_until_its_thread_is_out(memory: Memory) -> None:
+    names = make()
+    space, keys = memory.attach(names), keys_of(names, 1)
+    space.put_from(keys, bytes([7]) * BLOCK_BYTES)
+    into = bytearray(BLOCK_BYTES)
+    entered, out = threading.Event(), threading.Event()
+    let_go, real = threading.Event(), space.get_into
+
+    def get_into(*arguments: Any, **named: Any) -> Any:
+        entered.set()
+        assert let_go.wait(10)
+        try:
+            return real(*arguments, **named)
+        finally:
+            out.set()
+
+    space.get_into = get_into  # type: ignore[method-assign]
+
+    async def go() -> None:
+        coroutine = space.aio.get_into(keys, into)
+        coroutine.send(None)
+        await asyncio.to_thread(entered.wait, 10)
+        asyncio.get_running_loop().run_in_executor(None, let_go.set)
+        coroutine.close()
+        assert out.is_set()
+
+    asyncio.run(go())
+    left = bytes(into)
+    memory.close()
+    assert into == left
+
+
+def test_an_abandoned_coroutine_that_waited_for_a_thread_never_runs(memory: Memory) -> None:
+    space = memory.attach(make())
+
+    async def go() -> None:
+        busy, let_go = await all_taken(space)
+        coroutine = space.aio.get_into(bytes(16), bytearray(8))
+        coroutine.send(None)
+        coroutine.close()
+        let_go.set()
+        await busy
+
+    asyncio.run(go())
+    assert memory.counts()["gets"] == 0
+
+
+def test_a_cancelled_coroutine_that_is_then_closed_waits_too(memory: Memory) -> None:
+    space = memory.attach(make())
+    entered, let_go = slow(space, "touch")
+    out: list[bool] = []
+
+    async def go() -> None:
+        coroutine = space.aio.touch(bytes(16))
+        coroutine.send(None)
+        await asyncio.to_thread(entered.wait, 10)
+        coroutine.throw(asyncio.CancelledError())  # now it waits for its thread
+        asyncio.get_running_loop().run_in_executor(None, let_go.set)
+        coroutine.close()
+        out.append(let_go.is_set())
+
+    asyncio.run(go())
+    assert out == [True]

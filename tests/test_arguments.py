@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 from collections.abc import Callable
 from typing import Any
@@ -107,19 +108,29 @@ BAD: dict[str, tuple[Call, str]] = {
         lambda space, keys: space.lookup(keys, "0"),  # type: ignore[arg-type]
         "first_position is '0'",
     ),
-    "deadline": (
-        lambda space, keys: space.lookup(keys, deadline_s=-1),
-        "deadline_s is -1: pass seconds from 0 to 86400",
-    ),
     "no deadline": (
-        lambda space, keys: space.get_into(keys, bytearray(2), deadline_s=float("nan")),
-        "deadline_s is NaN: pass seconds",
+        lambda space, keys: space.lookup(keys, deadline_s="soon"),  # type: ignore[arg-type]
+        "deadline_s is 'soon': pass seconds, such as 0.5",
     ),
     "endless deadline": (
         lambda space, keys: space.put_from(keys, b"ab", deadline_s=float("inf")),
         "deadline_s is inf: pass seconds",
     ),
     "lease": (lambda space, keys: space.lookup(keys, lease_s=-2), "lease_s is -2: pass seconds"),
+    "no lease": (
+        lambda space, keys: space.lookup(keys, lease_s="2s"),  # type: ignore[arg-type]
+        "lease_s is '2s': pass seconds",
+    ),
+    "no hold": (lambda space, _: space.renew(7, None), "hold_s is None"),  # type: ignore[arg-type]
+    "no hashes": (
+        lambda space, keys: space.put_from(keys, b"ab", engine_hashes=5),  # type: ignore[arg-type]
+        "engine_hashes is 5: pass one number, or None, a key",
+    ),
+    "half a place": (
+        lambda space, _: space.subscribe(since=(1,)),  # type: ignore[arg-type]
+        r"since is \(1,\): pass \(incarnation, sequence\)",
+    ),
+    "negative place": (lambda space, _: space.subscribe(since=(-1, 2)), r"since\[0\] is -1"),
     "hashes": (
         lambda space, keys: space.put_from(keys, b"ab", engine_hashes=[1]),
         "engine_hashes has 1 entries for 2 keys: pass one per key, None where there is none",
@@ -146,9 +157,19 @@ def test_bad_arguments_are_named(space: Space, what: str) -> None:
     assert space.put_from(keys, b"ab")[0].status == "stored"
 
 
-def test_types_that_python_refuses_itself(space: Space) -> None:
-    with pytest.raises(TypeError, match="deadline_s"):
-        space.lookup(b"", deadline_s="soon")  # type: ignore[arg-type]
+@pytest.mark.parametrize("passed", [-1e-6, float("-inf"), float("nan")])
+def test_a_deadline_that_has_passed_is_no_error(space: Space, passed: float) -> None:
+    keys = keys_of(space.namespace, KEYS)
+    space.lookup(keys, deadline_s=passed).release(passed)
+    for outcome in space.get_into(keys, bytearray(2), deadline_s=passed):
+        assert outcome == ("miss", "deadline")
+    for outcome in space.put_from(keys, b"ab", deadline_s=passed):
+        assert outcome == ("shed", "deadline")
+    assert space.touch(keys, passed) == 0
+    assert (
+        asyncio.run(space.aio.get_into(keys, bytearray(2), deadline_s=passed))
+        == [("miss", "deadline")] * KEYS
+    )
 
 
 def test_attach_names_its_arguments(memory: Memory) -> None:
@@ -230,6 +251,9 @@ def test_settings_of_open_and_connect_are_named(folder: Any) -> None:
     import keepwarm
 
     bad: list[tuple[Callable[[], Any], str]] = [
+        (lambda: keepwarm.open(10**30), "capacity is 10+: give less than 16 EiB"),
+        (lambda: keepwarm.open("9" * 400 + "GiB"), "capacity is 9+GiB: give less than 16 EiB"),
+        (lambda: keepwarm.connect(b"/tmp/x"), "address is b'/tmp/x'"),  # type: ignore[arg-type]
         (lambda: keepwarm.open("much"), "capacity is 'much': give bytes, such as 16GiB"),
         (lambda: keepwarm.open(True), "capacity is True"),
         (lambda: keepwarm.open("1KiB"), "capacity"),
@@ -246,3 +270,5 @@ def test_settings_of_open_and_connect_are_named(folder: Any) -> None:
         with pytest.raises(ConfigError, match=names) as caught:
             call()
         assert caught.value.setting
+    with pytest.raises(ArgumentError, match="ttl_s is '1h': pass seconds"):
+        keepwarm.open("1MiB", ttl_s="1h")  # type: ignore[arg-type]

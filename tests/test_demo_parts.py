@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import os
 import random
+import signal
 import xml.etree.ElementTree as ET
 from array import array
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 from keepwarm import Outcome, Reason, Status
-from keepwarm.demo import chart, plan, report, summary
+from keepwarm.demo import ProcessError, chart, plan, report, summary
 from keepwarm.demo.ledger import Ledger, account, askable_blocks, usable
 from keepwarm.demo.run import Ideal, Record, Served
 from keepwarm.testing.traces import Request
 from rich.console import Console
 
+command = importlib.import_module("keepwarm.cli.demo")  # its name in the package is the function
 SEED = int(os.environ.get("KEEPWARM_TEST_SEED", "20261201"))
 OK = Outcome(Status.OK, None)
 PENDING = Outcome(Status.PENDING, None)
@@ -117,6 +121,20 @@ def test_the_ideal_memory_knows_everything_asked_before() -> None:
     assert ideal.tokens(plan.Turn(0, 0, first)) == 0
     assert ideal.tokens(plan.Turn(1, 1, first)) == 256
     assert ideal.tokens(plan.Turn(2, 0, longer)) == 256
+    assert ideal.most_tokens(plan.Turn(2, 0, longer)) == 256
+
+
+def test_a_turn_that_ran_meanwhile_may_have_stored_what_another_found() -> None:
+    ideal = Ideal(64)
+    same = Request(0, 0.0, 300, 1, 64, array("Q", [1, 2, 3, 4, 5]))
+    one, two = plan.Turn(0, 0, same), plan.Turn(1, 1, same)
+    assert ideal.tokens(one) == 0
+    assert ideal.most_tokens(one) == 0
+    assert ideal.tokens(two) == 256
+    assert ideal.most_tokens(one) == 256
+
+
+COUNTED = ("lookup_hits", "reads", "read_bytes", "stored", "stored_bytes")
 
 
 def recorded() -> Record:
@@ -124,6 +142,7 @@ def recorded() -> Record:
     made = small_plan()
     record = Record(made, started=0.0, idle=2.0, killed=2.5, restarted=4.0, ready=4.5, ended=10.0)
     block, size = made.trace.block_tokens, made.config.block_bytes
+    lives = [dict.fromkeys(COUNTED, 0) | {"evicted": 7} for _ in range(2)]
     for at, turn in enumerate(made.turns):
         tokens = turn.request.input_tokens
         start = 10.0 * at / len(made.turns)
@@ -144,28 +163,21 @@ def recorded() -> Record:
         ledger = account(tokens, block, miss, ["dram"] * prefix, [OK] * prefix)
         answer = {"started": start, "ended": start + 0.2, "calls": calls}
         answer |= {"bytes_verified": prefix * size, "wrong_bytes": 0}
-        record.served.append(Served(turn, answer, ledger, blocks * block))
-    for stat, calls_of in (("stat_before_kill", (0.0, 2.0)), ("stat_at_end", (4.0, 99.0))):
-        setattr(record, stat, counted(record, *calls_of))
+        record.served.append(Served(turn, answer, ledger, blocks * block, blocks * block))
+        if start < 2.0 or start > 4.0:
+            life = lives[start > 4.0]
+            life["stored"] += 1
+            life["stored_bytes"] += size
+            life["lookup_hits"] += prefix
+            life["reads"] += prefix
+            life["read_bytes"] += prefix * size
+    record.stat_before_kill, record.stat_at_end = lives
     resident = {"VmRSS": 3 << 20, "RssAnon": 1 << 20, "RssShmem": 2 << 20}
     record.resident = {"node at start": resident}
     record.memcpy_bytes_per_s = 1e9
-    record.probe = {"get": [1e9, 2e9, 3e9], "put": [1e9] * 3, "memcpy": [2e9] * 3}
+    record.probe = {"get": [1e9, 2e9, 3e9], "put": [1e9] * 3, "memcpy": [2e9] * 3, "wrong_bytes": 0}
     record.machine = {"cores": 2, "load_1m": 0.5, "load_5m": 0.5}
     return record
-
-
-def counted(record: Record, start: float, end: float) -> dict[str, int]:
-    calls = [c for s in record.served for c in s.answer["calls"]]
-    moved = summary._moved(c for c in calls if c["start"] >= start and c["end"] <= end)
-    return {
-        "lookup_hits": moved.lookup_hits,
-        "reads": moved.got_blocks,
-        "read_bytes": moved.got_bytes,
-        "stored": moved.stored_blocks,
-        "stored_bytes": moved.stored_bytes,
-        "evicted": 7,
-    }
 
 
 def test_a_good_run_has_no_problem() -> None:
@@ -187,7 +199,8 @@ def test_a_node_may_have_counted_what_its_client_gave_up_on() -> None:
 
 
 def vars_moved() -> set[str]:
-    return {"lookup_hits", "got_blocks", "got_bytes", "stored_blocks", "stored_bytes"}
+    got = {"got_blocks", "restored_blocks", "got_bytes"}
+    return got | {"lookup_hits", "stored_blocks", "stored_bytes"}
 
 
 def spoil_sum(record: Record) -> None:
@@ -206,6 +219,25 @@ def spoil_counters(record: Record) -> None:
     record.stat_at_end["reads"] += 1
 
 
+def spoil_probe(record: Record) -> None:
+    record.probe["wrong_bytes"] = 5
+
+
+def spoil_ideal(record: Record) -> None:
+    """Calls all that one turn missed restored: its sums still add up."""
+    ledger = record.served[0].ledger
+    ledger.restored["dram"] += ledger.missed_tokens()
+    ledger.missed.clear()
+    ledger.behind.clear()
+
+
+def spoil_restored(record: Record) -> None:
+    """As many reads as before, of which the ledgers claim one block less."""
+    ledger, block = record.served[-1].ledger, record.plan.trace.block_tokens
+    ledger.restored["dram"] -= block
+    ledger.missed["absent"] += block
+
+
 def spoil_recovery(record: Record) -> None:
     for served in record.served:
         calls = served.answer["calls"]
@@ -219,6 +251,9 @@ def spoil_recovery(record: Record) -> None:
         (spoil_bytes, "3 wrong bytes"),
         (spoil_deadline, "with a deadline of 1.00 s"),
         (spoil_counters, "the node counts"),
+        (spoil_probe, "5 wrong bytes"),
+        (spoil_ideal, "were ever stored"),
+        (spoil_restored, "restored_blocks, its clients"),
         (spoil_recovery, "did not find the node again"),
     ],
 )
@@ -241,3 +276,32 @@ def test_report_and_picture_are_complete() -> None:
     root = ET.fromstring(chart.svg(record, found))
     assert root.tag.endswith("svg")
     assert "kill -9" in chart.svg(record, found)
+
+
+def test_a_folder_that_cannot_be_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.demo(out=Path("/proc/x/out")) == 2
+    assert "keepwarm: out is /proc/x/out: " in capsys.readouterr().err
+
+
+def test_what_went_wrong_is_shown_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def fails(*_: Any, **__: Any) -> int:
+        raise ProcessError("model llama[/x] is gone")
+
+    monkeypatch.setattr(command, "_run", fails)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        assert command.demo(out=tmp_path) == 1
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert "the demo failed: model llama[/x] is gone" in capsys.readouterr().out
+
+
+def test_a_terminal_of_few_letters_gets_the_report() -> None:
+    record, raw = recorded(), io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding="ascii")
+    command._say_what_fits(stream)
+    report.show(Console(file=stream, width=140), record, summary.summarise(record))
+    stream.flush()
+    assert b"everything adds up" in raw.getvalue()

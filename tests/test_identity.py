@@ -8,6 +8,7 @@ import os
 import pickle
 import random
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -287,3 +288,34 @@ def test_a_namespace_is_shown_and_not_pickled() -> None:
     assert (namespace.tenant, namespace.parts) == ("default", 1)
     assert (namespace.block_tokens, namespace.run_blocks) == (16, 4)
     assert set(namespace.fields) == {name for name, _ in _core.namespace_fields()}
+
+
+def any_names(**changes: Any) -> Any:
+    return make(**changes)
+
+
+WRONG: dict[str, tuple[Callable[[], object], str]] = {
+    "a secret": (lambda: any_names(secret=5), "secret is a int: give the path"),
+    "text hashes": (lambda: any_names().engine_keys(["a"]), r"hashes\[0\] is a str"),
+    "no hashes": (lambda: any_names().engine_keys(7), "hashes is int"),
+    "one hash": (lambda: any_names().engine_keys(b"ab"), "hashes is bytes"),
+    "a first token": (lambda: any_names().block_keys([1], first_token="a"), "first_token is 'a'"),
+    "a far token": (lambda: any_names().block_keys([1], first_token=2**70), "first_token is 1180"),
+    "facts": (lambda: any_names().block_keys([1], extras={}), "extras is a dict"),
+    "an adapter": (lambda: with_facts(lora="name"), "lora is a str: give bytes"),
+    "a salt": (lambda: with_facts(cache_salt=7), "cache_salt is a int: give bytes"),
+    "a short item": (lambda: with_facts(multimodal=[(b"a", 0)]), "multimodal has .*an item is"),
+    "an item": (lambda: with_facts(multimodal=[7]), "multimodal has 7: an item is"),
+    "a picture": (lambda: with_facts(multimodal=[("a", 0, 1)]), "multimodal has .*an item is"),
+}
+
+
+def with_facts(**facts: Any) -> bytes:
+    return make().block_keys([1] * 16, extras=Extras(**facts))
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_wrong_type_is_named(what: str) -> None:
+    call, named = WRONG[what]
+    with pytest.raises((ArgumentError, IdentityError), match=named):
+        call()

@@ -8,6 +8,7 @@ This file only re-exports; what is not in ``__all__`` is private.
 
 from keepwarm._core import __version__
 from keepwarm.client import Memory, Space, connect, open
+from keepwarm.config import Tenant
 from keepwarm.errors import (
     ArgumentError,
     AttachError,
@@ -52,6 +53,7 @@ __all__ = [
     "Space",
     "Status",
     "Subscription",
+    "Tenant",
     "__version__",
     "connect",
     "open",

@@ -1,15 +1,18 @@
 """The calls for asyncio: the same names, arguments and answers, run by a bounded set of threads.
 
-A cancelled call raises `CancelledError` only once its thread is out of the caller's buffers (or has
-not begun): until then the buffers belong to the call. It is over by its deadline at the latest. A
-call's deadline includes its wait for a thread.
+A call's deadline includes its wait for a thread: one that gets none in time answers as the call
+without any time left does. A cancelled call raises `CancelledError` only once its thread is out of
+the caller's buffers (or has not begun): until then the buffers belong to the call. It is over by
+its deadline at the latest. A coroutine that is closed or forgotten cannot wait; it blocks instead.
 """
 
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import functools
 import os
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,6 +20,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from keepwarm.arguments import left
 from keepwarm.client import DEADLINE_S, LEASE_S, Buffers, Memory, Space
 from keepwarm.errors import ClosedError
 from keepwarm.outcomes import EpochOutcome, Lookup, Outcome, Reported
@@ -28,57 +32,156 @@ T = TypeVar("T")
 
 
 class Threads:
-    """A memory's threads for asyncio, in one process: a forked child makes its own."""
+    """A memory's threads for asyncio, in one process: a forked child makes its own.
+
+    The queue is ours and not the executor's, so that a call which waits no more leaves it: what is
+    queued is never more than what somebody awaits.
+    """
 
     def __init__(self, count: int) -> None:
         self._executor = ThreadPoolExecutor(count, thread_name_prefix="keepwarm-aio")
+        self._count = count
+        self._lock = threading.Lock()
+        self._local = threading.local()
+        self._queue: dict[Future[Any], Callable[[], Any]] = {}
+        self._serving = 0
+        self._closed = False
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
         """Queues `work`."""
+        future: Future[T] = Future()
+        with self._lock:
+            if self._closed:
+                raise _closed()
+            self._queue[future] = work
+            if self._serving < self._count:
+                self._begin(future)
+        return future
+
+    def _begin(self, future: Future[Any]) -> None:
         try:
-            return self._executor.submit(work)
-        except RuntimeError:
-            raise ClosedError("the memory is closed: open it, or connect, again") from None
+            self._executor.submit(self._serve)
+        except RuntimeError:  # the interpreter is ending
+            del self._queue[future]
+            raise _closed() from None
+        self._serving += 1
+
+    def withdraw(self, future: Future[Any]) -> bool:
+        """Takes a call back, if no thread has begun it."""
+        with self._lock:
+            self._queue.pop(future, None)
+        return future.cancel()
 
     def close(self) -> None:
-        """Ends the threads, once the calls under way have ended."""
-        self._executor.shutdown(cancel_futures=True)
+        """Refuses what is queued and ends the threads; waits for them where nobody is held up."""
+        with self._lock:
+            self._closed = True
+            left, self._queue = list(self._queue), {}
+        for future in left:
+            if future.set_running_or_notify_cancel():
+                future.set_exception(_closed())
+        ours = getattr(self._local, "ours", False)
+        self._executor.shutdown(wait=not ours and not _in_a_loop())
+
+    def _serve(self) -> None:
+        self._local.ours = True
+        while True:
+            with self._lock:
+                future = next(iter(self._queue), None)
+                if future is None:
+                    self._serving -= 1
+                    return
+                work = self._queue.pop(future)
+            if future.set_running_or_notify_cancel():
+                try:
+                    answer = work()
+                except BaseException as error:
+                    future.set_exception(error)
+                else:
+                    future.set_result(answer)
+            del future, work  # nothing of the caller's is kept while there is nothing to do
+
+
+def _in_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _closed() -> ClosedError:
+    return ClosedError("the memory is closed: open it, or connect, again")
 
 
 def _threads(memory: Memory) -> Threads:
     pid = os.getpid()
-    threads = memory._threads.get(pid)
     # Two threads may both find none: one of their answers stays, the other never starts a thread.
-    return threads or memory._threads.setdefault(pid, Threads(memory._threads_max))
+    threads = memory._threads.get(pid) or memory._threads.setdefault(
+        pid, Threads(memory._threads_max)
+    )
+    if memory._closed_in == pid:
+        raise _closed()
+    return threads
 
 
 async def _run(
     memory: Memory, call: Callable[..., T], deadline_s: float, *args: Any, **named: Any
 ) -> T:
-    began = time.monotonic()
+    began, deadline_s = time.monotonic(), left(deadline_s)
 
     def work() -> T:
-        left = max(0.0, deadline_s - (time.monotonic() - began))
-        return call(*args, deadline_s=left, **named)
+        until_s = deadline_s - (time.monotonic() - began)
+        return call(*args, deadline_s=max(0.0, until_s), **named)
 
-    future = _threads(memory).submit(work)
-    waiting = asyncio.wrap_future(future)
+    threads = _threads(memory)
+    future = threads.submit(work)
+    over = _awaitable(future)
     try:
-        return await asyncio.shield(waiting)
+        done, _ = await asyncio.wait([over], timeout=deadline_s)
+        if not done:
+            if threads.withdraw(future):
+                return call(*args, deadline_s=0.0, **named)
+            await asyncio.wait([over])
+        return future.result()
     except asyncio.CancelledError:
-        if not future.cancel():
-            await _until_out(waiting)
+        if not threads.withdraw(future):
+            await _until_out(future, over)
+            _let_go(memory, future)
+        raise
+    except BaseException:
+        # GeneratorExit above all, when awaiting is no longer possible.
+        if not threads.withdraw(future):
+            concurrent.futures.wait([future])
             _let_go(memory, future)
         raise
 
 
-async def _until_out(waiting: asyncio.Future[T]) -> None:
+def _awaitable(future: Future[Any]) -> asyncio.Future[None]:
+    """Done once `future` is, whatever its answer; cancelling it leaves `future` alone."""
+    loop = asyncio.get_running_loop()
+    over = loop.create_future()
+
+    def wake() -> None:
+        if not over.done():
+            over.set_result(None)
+
+    def tell(_: Future[Any]) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody waits
+            loop.call_soon_threadsafe(wake)
+
+    future.add_done_callback(tell)
+    return over
+
+
+async def _until_out(future: Future[Any], over: asyncio.Future[None]) -> None:
     """Waits for the thread, however often the waiting task is cancelled again."""
-    while not waiting.done():
-        with suppress(asyncio.CancelledError):
-            await asyncio.wait([waiting])
-    if not waiting.cancelled():
-        waiting.exception()  # looked at, so that the loop does not complain that nobody did
+    try:
+        while not over.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([over])
+    finally:
+        concurrent.futures.wait([future])  # passes at once, unless the coroutine was closed
 
 
 def _let_go(memory: Memory, future: Future[T]) -> None:
@@ -112,7 +215,7 @@ class AsyncLookup(Lookup):
     ) -> None:
         if self.lease is not None:
             with suppress(ClosedError):
-                await self._space.aio.release(self)
+                await self._space.aio.release(self, self._deadline_s)
 
 
 class AsyncMemory:
@@ -132,6 +235,10 @@ class AsyncMemory:
     async def stat(self, deadline_s: float = DEADLINE_S) -> dict[str, Any]:
         """See `Memory.stat`."""
         return await _run(self._memory, self._memory.stat, deadline_s)
+
+    async def close(self) -> None:
+        """See `Memory.close`; returns when the calls under way have ended."""
+        await asyncio.to_thread(self._memory.close)
 
 
 class AsyncSpace:
@@ -154,9 +261,11 @@ class AsyncSpace:
     ) -> AsyncLookup:
         """See `Space.lookup`; use `async with await space.aio.lookup(keys) as found`."""
 
+        given_s = deadline_s
+
         def call(deadline_s: float) -> AsyncLookup:
             found = self._space.lookup(keys, first_position, lease_s, deadline_s)
-            return AsyncLookup(found._found, self._space)
+            return AsyncLookup(found._found, self._space, given_s)
 
         return await self._run(call, deadline_s)
 

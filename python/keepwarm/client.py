@@ -4,23 +4,23 @@ On the path of a request (`lookup`, `get_into`, `put_from`, `touch`, `renew`, `r
 a node that is dead, slow, full or restarted is an outcome, never an exception. `drop`, `stat` and
 `subscribe` raise `NodeError`, since who asks for those must know.
 
-Every call has a deadline, in seconds. When it returns, nothing of Keepwarm still touches the
-buffers that it was given.
+Every call has a deadline, in seconds; one that is negative, or NaN, has passed already. When a call
+returns, nothing of Keepwarm still touches the buffers that it was given.
 """
 
 from __future__ import annotations
 
-import operator
 import os
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, Union
 
 from keepwarm import _core
+from keepwarm.arguments import left, real, whole
 from keepwarm.config import Tenant, default_node_name, parse_address, parse_size, tenant_rows
-from keepwarm.errors import ArgumentError, ClosedError
+from keepwarm.errors import ArgumentError, ClosedError, ConfigError
 from keepwarm.identity import BufferLike, Namespace
 from keepwarm.outcomes import (
     EpochOutcome,
@@ -60,11 +60,11 @@ def open(
     process later. Epochs survive a restart only with a `state_dir`.
     """
     store = _core.Store(
-        parse_size(capacity, "capacity"),
+        _capacity(capacity),
         policy=policy,
         max_blocks=None if max_blocks is None else whole("max_blocks", max_blocks, 32),
         tenants=tenant_rows(tenants or {}),
-        ttl_s=ttl_s,
+        ttl_s=None if ttl_s is None else real("ttl_s", ttl_s),
         state_dir=state_dir,
         populate=populate,
     )
@@ -83,21 +83,22 @@ def connect(
     that is not there is no error: calls miss with `store_down` until it is, and then find it by
     themselves. With too few connections threads wait for each other's transfers.
     """
+    if address is not None and not isinstance(address, str | os.PathLike):
+        raise ConfigError(f"address is {address!r}: give unix:/path, or a path", "address")
     path = parse_address(address)
     count = whole("connections_max", connections_max, 16)
-    core = _core.Memory.connect(path, count, deadline_s, default_node_name())
+    core = _core.Memory.connect(path, count, real("deadline_s", deadline_s), default_node_name())
     return Memory(core, threads=count)
 
 
-def whole(name: str, value: int, bits: int) -> int:
-    """`value` if it is a whole number that fits, else an `ArgumentError` that names it."""
+def _capacity(given: int | str) -> int:
     try:
-        number = operator.index(value)
-    except TypeError:
-        number = -1
-    if not 0 <= number < 1 << bits:
-        raise ArgumentError(f"{name} is {value!r}: pass a whole number from 0 to {(1 << bits) - 1}")
-    return number
+        size = parse_size(given, "capacity")
+    except OverflowError:
+        size = -1
+    if not 0 <= size < 1 << 64:
+        raise ConfigError(f"capacity is {given}: give less than 16 EiB", "capacity")
+    return size
 
 
 class Memory:
@@ -112,6 +113,7 @@ class Memory:
         # No locks here: a fork may catch them held by a thread that the child does not have. A step
         # of a dict is atomic.
         self._threads: dict[int, Threads] = {}  # by process
+        self._closed_in: int | None = None
         self._spaces: weakref.WeakValueDictionary[int, Space] = weakref.WeakValueDictionary()
 
     def attach(self, namespace: Namespace, epoch: int = 0, deadline_s: float = DEADLINE_S) -> Space:
@@ -126,14 +128,14 @@ class Memory:
             )
         if self._core.health()["state"] == "closed":
             raise ClosedError("the memory is closed: open it, or connect, again")
-        core = self._core.attach(namespace._core, whole("epoch", epoch, 32), deadline_s)
+        core = self._core.attach(namespace._core, whole("epoch", epoch, 32), left(deadline_s))
         space = Space(self, core, namespace)
         self._spaces[id(space)] = space
         return space
 
     def stat(self, deadline_s: float = DEADLINE_S) -> dict[str, Any]:
         """The node's figures: the store's by name, `tenants`, `namespaces`, and the server's."""
-        return nest(self._core.stat(deadline_s))
+        return nest(self._core.stat(left(deadline_s)))
 
     def health(self) -> dict[str, Any]:
         """How it stands with the node: state (up, down, closed), transport, last_error, node."""
@@ -153,10 +155,12 @@ class Memory:
     def close(self) -> None:
         """Ends connections, threads and leases; calls under way end by their deadlines.
 
-        Later calls raise `ClosedError`. Twice is harmless.
+        Waits for those of `aio`, but not where an event loop runs: `await memory.aio.close()`.
+        Later calls, and those that wait for a thread, raise `ClosedError`. Twice is harmless.
         """
+        self._closed_in = os.getpid()
         self._core.close()
-        threads = self._threads.pop(os.getpid(), None)
+        threads = self._threads.pop(self._closed_in, None)
         if threads is not None:
             threads.close()
         for reference in self._spaces.valuerefs():
@@ -219,10 +223,12 @@ class Space:
 
         `first_position` is the place of the first key in its prompt, in blocks. The lease pins
         all hits for up to 10 s; None asks for none. Use the answer in a `with` statement, which
-        releases the lease.
+        releases the lease, in no more time than the lookup had.
         """
         position = whole("first_position", first_position, 64)
-        return Lookup(self._core.lookup(keys, position, lease_s, deadline_s), self)
+        lease = None if lease_s is None else real("lease_s", lease_s)
+        found = self._core.lookup(keys, position, lease, left(deadline_s))
+        return Lookup(found, self, deadline_s)
 
     def get_into(
         self,
@@ -234,10 +240,11 @@ class Space:
         """Lands one part of each block in the caller's memory; one outcome per key.
 
         `buffers` is one writable buffer that is split evenly, or a sequence with one writable
-        buffer or (pointer, length) per key, each exactly as long as its part. Where the outcome
-        is not `ok` the content is undefined. Nobody else may use the memory until this returns.
+        buffer or (pointer, length) per key, each exactly as long as its part: one of another
+        length is a miss with `identity`, though `Space.problem` is None. Where the outcome is not
+        `ok` the content is undefined. Nobody else may use the memory until this returns.
         """
-        codes = self._core.get_into(keys, buffers, _part(part), deadline_s)
+        codes = self._core.get_into(keys, buffers, _part(part), left(deadline_s))
         return outcomes(codes)
 
     def put_from(
@@ -254,15 +261,20 @@ class Space:
         names of the blocks, for those who follow events. Nobody may write the memory until this
         returns.
         """
+        if engine_hashes is not None and not isinstance(engine_hashes, Iterable):
+            raise ArgumentError(
+                f"engine_hashes is {engine_hashes!r}: pass one number, or None, a key"
+            )
         hashes = None if engine_hashes is None else list(engine_hashes)
         for place, value in enumerate(hashes or ()):
             if value is not None:
                 whole(f"engine_hashes[{place}]", value, 64)
-        return outcomes(self._core.put_from(keys, buffers, _part(part), hashes, deadline_s))
+        codes = self._core.put_from(keys, buffers, _part(part), hashes, left(deadline_s))
+        return outcomes(codes)
 
     def touch(self, keys: BufferLike, deadline_s: float = DEADLINE_S) -> int:
         """Tells which prefix was used; returns how many of its blocks are here (0: no answer)."""
-        return self._core.touch(keys, deadline_s) or 0
+        return self._core.touch(keys, left(deadline_s)) or 0
 
     def renew(
         self, found: Lookup | int, hold_s: float = LEASE_S, deadline_s: float = DEADLINE_S
@@ -272,13 +284,14 @@ class Space:
         False: it has ended, or the node did not answer.
         """
         lease = _lease(found)
-        return lease is not None and bool(self._core.renew(lease, hold_s, deadline_s))
+        hold_s, left_s = real("hold_s", hold_s), left(deadline_s)
+        return lease is not None and bool(self._core.renew(lease, hold_s, left_s))
 
     def release(self, found: Lookup | int, deadline_s: float = DEADLINE_S) -> None:
         """Ends a lease. If the node is not reached, it ends by itself."""
         lease = _lease(found)
         if lease is not None:
-            self._core.release(lease, deadline_s)
+            self._core.release(lease, left(deadline_s))
 
     def report(
         self,
@@ -289,7 +302,7 @@ class Space:
     ) -> Reported:
         """Tells the node that a block's bytes are bad. What a get finds out it reports itself."""
         number = whole("generation", generation, 32)
-        said = self._core.report(key, _part(part), number, deadline_s)
+        said = self._core.report(key, _part(part), number, left(deadline_s))
         return Reported.NOT_REACHED if said is None else Reported(said)
 
     def drop(self, keys: BufferLike | None = None, deadline_s: float = DEADLINE_S) -> int:
@@ -297,14 +310,15 @@ class Space:
 
         They are hidden at once; leased bytes are freed when their leases end.
         """
-        return self._core.drop(keys, deadline_s)
+        return self._core.drop(keys, left(deadline_s))
 
     def bump_epoch(self, epoch: int, deadline_s: float = DEADLINE_S) -> EpochOutcome:
         """Moves the namespace, and this space with it, to a larger epoch: hides all older blocks.
 
         Waits up to the deadline for leases of older epochs to end.
         """
-        return EpochOutcome(self._core.bump_epoch(whole("epoch", epoch, 32), deadline_s))
+        number = whole("epoch", epoch, 32)
+        return EpochOutcome(self._core.bump_epoch(number, left(deadline_s)))
 
     def subscribe(
         self,
@@ -316,7 +330,9 @@ class Space:
 
         Else, and without `since`, a snapshot of what is here comes first.
         """
-        return Subscription(self._core.subscribe(since, deadline_s), wait_s)
+        place = None if since is None else _place(since)
+        wait_s = real("wait_s", wait_s)
+        return Subscription(self._core.subscribe(place, left(deadline_s)), wait_s)
 
     @property
     def aio(self) -> AsyncSpace:
@@ -327,6 +343,14 @@ class Space:
 
     def __repr__(self) -> str:
         return f"<keepwarm.Space {self.namespace!r} in {self._memory!r}>"
+
+
+def _place(since: tuple[int, int]) -> tuple[int, int]:
+    try:
+        incarnation, sequence = since
+    except (TypeError, ValueError):
+        raise ArgumentError(f"since is {since!r}: pass (incarnation, sequence)") from None
+    return whole("since[0]", incarnation, 64), whole("since[1]", sequence, 64)
 
 
 def _part(part: int) -> int:

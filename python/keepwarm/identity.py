@@ -5,6 +5,7 @@ The encodings are in docs/identity.md.
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from typing import (
 )
 
 from keepwarm import _core
+from keepwarm.arguments import whole
 from keepwarm.errors import ArgumentError, IdentityError
 
 if TYPE_CHECKING:
@@ -109,6 +111,11 @@ class Namespace:
         **fields: Unpack[NamespaceFields],
     ) -> None:
         plain = [(name, _plain(value)) for name, value in fields.items()]
+        if secret is not None and not isinstance(secret, str | os.PathLike):
+            raise IdentityError(
+                f"secret is a {type(secret).__name__}: give the path of the tenant's secret file",
+                "secret",
+            )
         path = None if secret is None else os.fspath(secret)
         self._core = _core.Namespace(plain, path)
         self._fields = dict(fields)
@@ -171,10 +178,7 @@ class Namespace:
         earlier call ended, pass the last key as `previous`, and as `first_token` the position in
         the prompt, which matters where `extras` has multimodal items.
         """
-        if first_token < 0:
-            raise ArgumentError(
-                f"first_token is {first_token}: pass the position of token_ids[0] in its prompt"
-            )
+        whole("first_token", first_token, 62)
         facts = None if extras is None else _facts(extras)
         return self._core.block_keys(token_ids, previous, facts, first_token)
 
@@ -187,8 +191,12 @@ class Namespace:
         share hashes. What the hashes know already, such as multimodal items, is left out of
         `extras`.
         """
-        if not 0 <= group < 1 << 32:
-            raise ArgumentError(f"group is {group}: pass a number from 0 to 4294967295")
+        whole("group", group, 32)
+        if not isinstance(hashes, Sequence) or isinstance(hashes, str | bytes):
+            raise ArgumentError(f"hashes is {type(hashes).__name__}: pass a list of bytes")
+        for place, each in enumerate(hashes):
+            if not isinstance(each, bytes | bytearray):
+                raise ArgumentError(f"hashes[{place}] is a {type(each).__name__}: pass bytes")
         if extras is not None and extras.multimodal:
             raise ArgumentError(
                 "extras of engine_keys has multimodal items: the engine's hashes hold them already"
@@ -229,14 +237,30 @@ def _plain(value: object) -> object:
 def _facts(
     extras: Extras,
 ) -> tuple[bytes | None, bytes | None, list[tuple[bytes, int, int]]]:
+    if not isinstance(extras, Extras):
+        raise ArgumentError(f"extras is a {type(extras).__name__}: pass keepwarm.Extras")
     salt = extras.cache_salt.encode() if isinstance(extras.cache_salt, str) else extras.cache_salt
+    for name, fact in (("lora", extras.lora), ("cache_salt", salt)):
+        if fact is not None and not isinstance(fact, bytes):
+            raise IdentityError(f"{name} is a {type(fact).__name__}: give bytes", name)
     items = []
-    for place, (digest, first_token, tokens) in enumerate(extras.multimodal):
+    for place, (digest, first_token, tokens) in enumerate(map(_item, extras.multimodal)):
         if first_token < 0 or tokens < 1 or max(first_token, tokens) > 1 << 62:
             raise IdentityError(
                 f"multimodal[{place}] has {tokens} tokens from token {first_token}: an item has "
                 "1 token or more, from token 0 on",
                 "multimodal",
             )
-        items.append((bytes(digest), first_token, tokens))
+        items.append((digest, first_token, tokens))
     return extras.lora, salt, items
+
+
+def _item(item: MultimodalItem | tuple[bytes, int, int]) -> tuple[bytes, int, int]:
+    try:
+        digest, first_token, tokens = item
+        return bytes(memoryview(digest)), operator.index(first_token), operator.index(tokens)
+    except (TypeError, ValueError):
+        raise IdentityError(
+            f"multimodal has {item!r}: an item is (hash as bytes, first token, tokens)",
+            "multimodal",
+        ) from None

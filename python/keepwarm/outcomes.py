@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from enum import StrEnum
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias, cast
 
 from keepwarm import _core
 from keepwarm.errors import ClosedError
@@ -57,7 +57,8 @@ class Reason(StrEnum):
     STORE_DOWN = "store_down"
     """the node is unreachable"""
     IDENTITY = "identity"
-    """the node refused this namespace; Space.problem says why"""
+    """the node refused this namespace, and Space.problem says why; or, where that is None, a get's
+    buffer is not as long as the block's part"""
     LEASED = "leased"
     """all that could make room is leased or being read"""
     WATERMARK = "watermark"
@@ -119,17 +120,22 @@ def outcomes(codes: bytes) -> list[Outcome]:
 
 
 class Lookup:
-    """What a lookup found. As a context manager it releases its lease.
+    """What a lookup found. As a context manager it releases its lease, within its own deadline.
 
-    Lists have one entry per key: `hits` says whether every part of the block is here, `tiers`,
-    `lengths` (bytes of the first part) and `generations` are None or 0 for a miss.
+    Lists have one entry per key, and are made once: `hits` says whether every part of the block is
+    here, `tiers`, `lengths` (bytes of the first part) and `generations` are None or 0 for a miss.
     """
 
-    __slots__ = ("_found", "_space")
+    __slots__ = ("_deadline_s", "_found", "_generations", "_hits", "_lengths", "_space", "_tiers")
 
-    def __init__(self, found: _core.Found, space: Space) -> None:
+    def __init__(self, found: _core.Found, space: Space, deadline_s: float) -> None:
         self._found = found
         self._space = space
+        self._deadline_s = deadline_s
+        self._hits: list[bool] | None = None
+        self._tiers: list[str | None] | None = None
+        self._lengths: list[int] | None = None
+        self._generations: list[int] | None = None
 
     @property
     def prefix(self) -> int:
@@ -146,22 +152,30 @@ class Lookup:
     @property
     def hits(self) -> list[bool]:
         """Which keys are here."""
-        return self._found.hits()
+        if self._hits is None:
+            self._hits = self._found.hits()
+        return self._hits
 
     @property
     def tiers(self) -> list[str | None]:
         """Where each hit's bytes are: dram, flash or object."""
-        return self._found.tiers()
+        if self._tiers is None:
+            self._tiers = self._found.tiers()
+        return self._tiers
 
     @property
     def lengths(self) -> list[int]:
         """Bytes of each hit's first part."""
-        return self._found.lengths()
+        if self._lengths is None:
+            self._lengths = self._found.lengths()
+        return self._lengths
 
     @property
     def generations(self) -> list[int]:
         """Version of each hit's place, for `Space.report`."""
-        return self._found.generations()
+        if self._generations is None:
+            self._generations = self._found.generations()
+        return self._generations
 
     @property
     def lease(self) -> int | None:
@@ -188,10 +202,13 @@ class Lookup:
         """Which life of the node answered; 0 when none did."""
         return self._found.incarnation
 
-    def release(self, deadline_s: float = 1.0) -> None:
-        """Ends the lease; harmless without one, or twice."""
+    def release(self, deadline_s: float | None = None) -> None:
+        """Ends the lease, within the lookup's deadline by default; harmless without one, or twice.
+
+        If the node is not reached in time, it ends by itself.
+        """
         if self._found.lease is not None:
-            self._space.release(self, deadline_s)
+            self._space.release(self, self._deadline_s if deadline_s is None else deadline_s)
 
     def __len__(self) -> int:
         return self._found.count
@@ -214,10 +231,14 @@ class Lookup:
         return f"<keepwarm.Lookup {self.prefix} of {len(self)} keys{why} {lease}>"
 
 
+EventKind: TypeAlias = Literal["stored", "removed", "cleared"]
+BatchKind: TypeAlias = Literal["events", "resync", "snapshot"]
+
+
 class Event(NamedTuple):
     """What happened to a block, or to all of a namespace (`cleared`, without a key)."""
 
-    kind: str
+    kind: EventKind
     """stored, removed or cleared"""
     key: bytes | None
     engine_hash: int | None
@@ -232,7 +253,7 @@ class EventBatch(NamedTuple):
     forget all that was known: `snapshot` batches follow with what is there now, until `last`.
     """
 
-    kind: str
+    kind: BatchKind
     """events, resync or snapshot"""
     events: list[Event]
     last: bool
@@ -260,7 +281,8 @@ class Subscription:
 
     def __next__(self) -> EventBatch:
         kind, rows, last = self._core.next_batch(self._wait_s)
-        return EventBatch(kind, [Event(*row) for row in rows], last)
+        events = [Event(cast(EventKind, what), key, h, tier) for what, key, h, tier in rows]
+        return EventBatch(cast(BatchKind, kind), events, last)
 
     def close(self) -> None:
         """Ends it."""

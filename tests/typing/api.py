@@ -6,7 +6,7 @@ Nothing here runs: a line with an ignore must be an error, or mypy complains abo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, assert_type
+from typing import Any, Literal, assert_type
 
 import keepwarm
 import numpy as np
@@ -16,6 +16,7 @@ from keepwarm.aio import AsyncLookup, AsyncSpace
 def opening() -> None:
     assert_type(keepwarm.open("2GiB"), keepwarm.Memory)
     assert_type(keepwarm.open(1 << 30, policy="fifo", ttl_s=60), keepwarm.Memory)
+    keepwarm.open("2GiB", tenants={"a": keepwarm.Tenant(secret="/s", quota="1GiB", ttl=60)})
     assert_type(keepwarm.connect(), keepwarm.Memory)
     keepwarm.open()  # type: ignore[call-arg]
     keepwarm.open("2GiB", "lru")  # type: ignore[call-arg]
@@ -77,6 +78,8 @@ def asking(space: keepwarm.Space, keys: bytes) -> None:
     for batch in space.subscribe():
         assert_type(batch, keepwarm.EventBatch)
         assert_type(batch.events, list[keepwarm.Event])
+        assert_type(batch.kind, Literal["events", "resync", "snapshot"])
+        assert_type(batch.events[0].kind, Literal["stored", "removed", "cleared"])
 
 
 async def asking_later(space: keepwarm.Space, keys: bytes) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
 import signal
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TextIO
 
 from cyclopts import Parameter
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 if TYPE_CHECKING:
     from keepwarm.demo import DemoConfig, Plan, Record
@@ -69,14 +71,38 @@ def demo(
         policy=policy,
         seed=seed,
     )
+    if not _can_be(out):
+        return 2
+    _say_what_fits(sys.stdout, sys.stderr)
     console = Console(stderr=json_, width=None if sys.stdout.isatty() else WIDTH)
     # As Ctrl-C does, so that no process of the demo outlives it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         return _run(config, console, as_json=json_)
     except (ProcessError, ValueError) as error:
-        console.print(f"[bold red]the demo failed:[/bold red] {error}", highlight=False)
-        return 1
+        return _failed(console, error)
+
+
+def _failed(console: Console, error: Exception) -> int:
+    said = Text.assemble(("the demo failed:", "bold red"), f" {error}")
+    console.print(said, highlight=False)
+    return 1
+
+
+def _can_be(out: Path) -> bool:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        print(f"keepwarm: out is {out}: {error.strerror}: give a folder to write", file=sys.stderr)
+        return False
+    return True
+
+
+def _say_what_fits(*streams: TextIO) -> None:
+    """A terminal that knows ASCII alone gets `?` for what it cannot show, and no exception."""
+    for stream in streams:
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def _run(config: DemoConfig, console: Console, as_json: bool) -> int:
@@ -88,7 +114,6 @@ def _run(config: DemoConfig, console: Console, as_json: bool) -> int:
     record = _with_progress(console, plan)
     summary = summarise(record)
     plain = report.plain(record, summary)
-    config.out.mkdir(parents=True, exist_ok=True)
     text = json.dumps(plain, indent=1)
     (config.out / "demo.json").write_text(text + "\n", encoding="utf-8")
     (config.out / "demo.svg").write_text(chart.svg(record, summary), encoding="utf-8")

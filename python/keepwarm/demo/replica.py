@@ -5,7 +5,8 @@ standard output. For each turn:
 
     block keys ─► lookup ─► get the prefix ─► verify every byte ─► compute the rest ─► put ─► touch
 
-Computing is imitated by writing the block's known content; nothing else is.
+Computing is imitated by writing the block's known content; nothing else is. The buffer is spoiled
+before each get: right bytes that an earlier turn left there must not pass for bytes that landed.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
 
+import numpy as np
+
 import keepwarm
 from keepwarm import Outcome, Status
 from keepwarm.demo.ledger import account, askable_blocks, usable
@@ -31,6 +34,7 @@ from keepwarm.testing.traces import Request
 LEASE_S = 2.0
 PROBE_ROUNDS = 7
 PROBE_BLOCKS = 256
+SPOILED_BYTE = 0xEE
 _T = TypeVar("_T")
 
 
@@ -110,6 +114,7 @@ class Replica:
         if not count:
             return []
         into = self._share(0, count)
+        _spoil(into)
         outcomes, note = calls.timed(
             "get", lambda: self.space.get_into(keys, into, deadline_s=self.deadline_s)
         )
@@ -149,25 +154,33 @@ class Replica:
         gets: list[float] = []
         puts: list[float] = []
         copied: list[float] = []
+        wrong = 0
         for round_number in range(PROBE_ROUNDS + 1):
             first = (round_number + 1) << 20
             tokens = range(first, first + count * self.block_tokens)
             keys = self.names.block_keys(list(tokens))
             blocks.fill_many(keys, data)
-            put = self._rate(self.space.put_from, keys, data, Status.STORED)
-            get = self._rate(self.space.get_into, keys, data, Status.OK)
+            put, _ = self._rate(self.space.put_from, keys, data, Status.STORED)
+            _spoil(data)
+            get, outcomes = self._rate(self.space.get_into, keys, data, Status.OK)
+            wrong += self._verify(keys, outcomes)
             copy = copies.bytes_per_s(count)
             if round_number:  # the first round warms up
                 puts, gets, copied = [*puts, put], [*gets, get], [*copied, copy]
-        return {"get": gets, "put": puts, "memcpy": copied, "memcpy_median": median(copied)}
+        rates = {"get": gets, "put": puts, "memcpy": copied}
+        return {**rates, "memcpy_median": median(copied), "wrong_bytes": wrong}
 
     def _rate(
         self, call: Callable[..., list[Outcome]], keys: bytes, data: memoryview, good: Status
-    ) -> float:
+    ) -> tuple[float, list[Outcome]]:
         start = time.perf_counter()
         outcomes = call(keys, data)
         passed = time.perf_counter() - start
-        return sum(o.status is good for o in outcomes) * self.block_bytes / passed
+        return sum(o.status is good for o in outcomes) * self.block_bytes / passed, outcomes
+
+
+def _spoil(share: memoryview) -> None:
+    np.frombuffer(share, np.uint8)[:] = SPOILED_BYTE
 
 
 def main() -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import queue
 import tempfile
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -35,12 +35,16 @@ Progress = Callable[[int, int, str], None]
 
 @dataclass(slots=True)
 class Served:
-    """One turn with its answer, and what a memory without limits would have restored."""
+    """One turn with its answer, and what a memory without limits would have restored.
+
+    `most_tokens` is more than `ideal_tokens` where turns that ran meanwhile asked for the same.
+    """
 
     turn: Turn
     answer: dict[str, Any]
     ledger: Ledger
     ideal_tokens: int
+    most_tokens: int
 
 
 @dataclass(slots=True)
@@ -69,16 +73,27 @@ class Ideal:
 
     def __init__(self, block_tokens: int) -> None:
         self._names = namespace(block_tokens=block_tokens, connector="keepwarm.demo/1")
-        self._seen: set[bytes] = set()
+        self._turns_that_asked: Counter[bytes] = Counter()
 
     def tokens(self, turn: Turn) -> int:
         """Tokens that it would restore for this turn; remembers the turn."""
-        request = turn.request
-        keys = split_keys(self._names.block_keys(request.token_ids()))
-        asked = askable_blocks(request.input_tokens, request.block_tokens)
-        known = next((i for i, k in enumerate(keys[:asked]) if k not in self._seen), asked)
-        self._seen.update(keys)
-        return known * request.block_tokens
+        keys = self._keys(turn)
+        known = self._asked_by(1, keys, turn)
+        self._turns_that_asked.update(keys)
+        return known
+
+    def most_tokens(self, turn: Turn) -> int:
+        """What any memory can have restored for a remembered turn: what others have asked, too."""
+        return self._asked_by(2, self._keys(turn), turn)
+
+    def _keys(self, turn: Turn) -> list[bytes]:
+        return split_keys(self._names.block_keys(turn.request.token_ids()))
+
+    def _asked_by(self, turns: int, keys: list[bytes], turn: Turn) -> int:
+        size = turn.request.block_tokens
+        asked = askable_blocks(turn.request.input_tokens, size)
+        known = (i for i, k in enumerate(keys[:asked]) if self._turns_that_asked[k] < turns)
+        return next(known, asked) * size
 
 
 class Run:
@@ -203,7 +218,8 @@ class Run:
         if answer is None:
             raise ProcessError(f"replica {REPLICAS[number]} ended during turn {turn.number}")
         ledger = Ledger.from_json(answer["ledger"])
-        self.record.served.append(Served(turn, answer, ledger, ideal))
+        most = self._ideal.most_tokens(turn)
+        self.record.served.append(Served(turn, answer, ledger, ideal, most))
 
     def _answer(self) -> dict[str, Any]:
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from keepwarm import Event, Outcome, Reason, Status
 from keepwarm.testing._fake_events import Ring
@@ -353,7 +353,7 @@ class FakeNode:
             self._remember(name, reason)
         self._free_hidden()
 
-    def _tell(self, kind: str, name: Name, block: Block) -> None:
+    def _tell(self, kind: Literal["stored", "removed"], name: Name, block: Block) -> None:
         tier = "dram" if kind == "removed" else None
         self.ring.tell(name[0], Event(kind, name[1], block.engine_hash, tier))
 

@@ -24,7 +24,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
 from keepwarm import ArgumentError, ClosedError, EpochOutcome, Namespace, Outcome, Reason, Status
-from keepwarm.testing import blocks
+from keepwarm.testing import _misuse, blocks
 from keepwarm.testing.fake import FakeMemory, FakeNode
 from keepwarm.testing.namespaces import namespace
 from keepwarm.testing.protocols import MemoryLike, SpaceLike
@@ -203,7 +203,7 @@ def check_written_once(harness: Harness) -> None:
 
 
 def check_wrong_length(harness: Harness) -> None:
-    """A destination of another length is a miss, never part of a block."""
+    """A destination of another length is a miss with `identity`, never part of a block."""
     names = _names()
     keys = _keys(names, 1)
     with harness.memory() as memory:
@@ -211,7 +211,9 @@ def check_wrong_length(harness: Harness) -> None:
         _put(space, keys)
         for length in (BLOCK_BYTES - 1, BLOCK_BYTES + 1, 1):
             outcome = space.get_into(keys, bytearray(length))[0]
-            _expect(outcome.status is Status.MISS, f"{length} bytes: {outcome}")
+            want = Outcome(Status.MISS, Reason.IDENTITY)
+            _expect(outcome == want, f"{length} bytes: {outcome}, want {want}")
+        _expect(space.problem is None, "the namespace is not to blame")
         _all(_get(space, keys), Status.OK)
 
 
@@ -433,19 +435,14 @@ def check_misuse(harness: Harness) -> None:
     keys = _keys(names, 2)
     with harness.memory() as memory:
         space = memory.attach(names)
-        calls: dict[str, Callable[[], Any]] = {
-            "half a key": lambda: space.lookup(keys[:-1]),
-            "an uneven buffer": lambda: space.get_into(keys, bytearray(2 * BLOCK_BYTES + 1)),
-            "a buffer too few": lambda: space.get_into(keys, [bytearray(BLOCK_BYTES)]),
-            "a read-only destination": lambda: space.get_into(keys, bytes(2 * BLOCK_BYTES)),
-            "too many keys": lambda: space.lookup(bytes(16 * 65_537)),
-        }
-        for what, call in calls.items():
+        for what, call in _misuse.calls(space, keys, BLOCK_BYTES).items():
             try:
                 call()
             except ArgumentError:
                 continue
             raise AssertionError(f"{what} was accepted")
+        passed = space.get_into(keys, bytearray(2 * BLOCK_BYTES), deadline_s=-1.0)
+        _expect(all(o.status is Status.MISS for o in passed), "a deadline that has passed")
 
 
 CHECKS: tuple[Check, ...] = (

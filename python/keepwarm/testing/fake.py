@@ -20,7 +20,6 @@ that code which uses bytes after a miss is found out.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -37,16 +36,16 @@ from keepwarm import (
     Reported,
     Status,
 )
+from keepwarm.arguments import whole
+from keepwarm.testing import _fake_arguments as arguments
 from keepwarm.testing._fake_events import FakeSubscription
 from keepwarm.testing._fake_node import FakeNode, ManualClock, Name
-from keepwarm.testing.blocks import split_keys
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 __all__ = ["FakeLookup", "FakeMemory", "FakeNode", "FakeSpace", "FaultSwitches", "ManualClock"]
 
-KEYS_MAX = 65_536
 UNDEFINED_BYTE = 0xDB
 _OWNERS = itertools.count(1)
 
@@ -85,6 +84,7 @@ class FakeLookup:
     lengths: list[int] = field(default_factory=list)
     generations: list[int] = field(default_factory=list)
     restore_s: float = 0.0
+    deadline_s: float = 1.0
 
     @property
     def prefix(self) -> int:
@@ -101,10 +101,13 @@ class FakeLookup:
         """The namespace's epoch on the node."""
         return self.space.memory.node.epoch(self.space.namespace.fingerprint)
 
-    def release(self, deadline_s: float = 1.0) -> None:
-        """Ends the lease; harmless without one, or twice, or when the memory is closed."""
+    def release(self, deadline_s: float | None = None) -> None:
+        """Ends the lease, within the lookup's deadline by default.
+
+        Harmless without one, or twice, or when the memory is closed.
+        """
         with contextlib.suppress(ClosedError):
-            self.space.release(self, deadline_s)
+            self.space.release(self, self.deadline_s if deadline_s is None else deadline_s)
 
     def __len__(self) -> int:
         return len(self.hits)
@@ -146,6 +149,7 @@ class FakeMemory:
     def attach(self, namespace: Namespace, epoch: int = 0, deadline_s: float = 1.0) -> FakeSpace:
         """A space; the node adopts the epoch if it is larger than its own."""
         self.check_open()
+        whole("epoch", epoch, 32)
         if self.fault(deadline_s) is None:
             epoch = self.node.adopt(bytes(namespace.fingerprint), epoch)
         return FakeSpace(self, namespace, epoch)
@@ -159,9 +163,10 @@ class FakeMemory:
     def fault(self, deadline_s: float) -> Reason | None:
         """What stands between a call and the node now; lets the time pass that it takes."""
         self.check_open()
+        deadline_s = arguments.remaining(deadline_s)
         if self.faults.dead:
             return Reason.STORE_DOWN
-        if self.faults.stalled or self.faults.slow_s > deadline_s:
+        if self.faults.stalled or self.faults.slow_s > deadline_s or not deadline_s:
             self.clock.advance(deadline_s)
             return Reason.DEADLINE
         self.clock.advance(self.faults.slow_s)
@@ -223,15 +228,17 @@ class FakeSpace:
     def lookup(
         self,
         keys: Buffer,
-        first_position: int = 0,  # noqa: ARG002 - places runs on nodes; one node has all
+        first_position: int = 0,
         lease_s: float | None = 2.0,
         deadline_s: float = 1.0,
     ) -> FakeLookup:
         """Which keys are here; not a use. `lease_s` None asks for no lease."""
-        names = self._names(keys)
+        names, lease_s = self._names(keys), arguments.lease(lease_s)
+        whole("first_position", first_position, 64)
         fault = self.memory.fault(deadline_s)
         if fault is not None:
-            return FakeLookup(self, [False] * len(names), fault if names else None)
+            miss = fault if names else None
+            return FakeLookup(self, [False] * len(names), miss, deadline_s=deadline_s)
         node = self.memory.node
         node.tick()
         reasons = [node.miss(name, self.epoch) for name in names]
@@ -243,6 +250,7 @@ class FakeSpace:
             generations=[
                 0 if why else node.generation(n) for n, why in zip(names, reasons, strict=True)
             ],
+            deadline_s=deadline_s,
         )
         hit = [name for name, reason in zip(names, reasons, strict=True) if reason is None]
         node.counts["lookup_hits"] += len(hit)
@@ -255,8 +263,8 @@ class FakeSpace:
         self, keys: Buffer, buffers: Any, part: int = 0, deadline_s: float = 1.0
     ) -> list[Outcome]:
         """Lands blocks in the caller's buffers; on any miss the destination is overwritten."""
-        names = self._names(keys)
-        views = _views(buffers, len(names), writable=True)
+        names, part = self._names(keys), whole("part", part, 8)
+        views = arguments.views(buffers, len(names), writable=True)
         fault = self.memory.fault(deadline_s)
         outcomes = [
             Outcome(Status.MISS, fault) if fault is not None else self._get(name, view, part)
@@ -273,7 +281,9 @@ class FakeSpace:
         if isinstance(found, Reason):
             return _not_read(found)
         data, _ = found
-        if self.memory.faults.corrupt or len(data) != len(view):
+        if len(data) != len(view):
+            return Outcome(Status.MISS, Reason.IDENTITY)
+        if self.memory.faults.corrupt:
             return Outcome(Status.MISS, Reason.CORRUPT)
         view[:] = data
         node.counts["reads"] += 1
@@ -290,10 +300,13 @@ class FakeSpace:
         deadline_s: float = 1.0,
     ) -> list[Outcome]:
         """Stores blocks from the caller's buffers, then touches the batch tail first."""
-        names = self._names(keys)
+        names, part = self._names(keys), whole("part", part, 8)
+        for value in engine_hashes or ():
+            if value is not None:
+                whole("engine_hashes", value, 64)
         if engine_hashes is not None and len(engine_hashes) != len(names):
             raise ArgumentError(f"{len(engine_hashes)} engine hashes for {len(names)} keys")
-        views = _views(buffers, len(names), writable=False)
+        views = arguments.views(buffers, len(names), writable=False)
         fault = self.memory.fault(deadline_s)
         if fault is None and self.memory.faults.corrupt:
             fault = Reason.CORRUPT
@@ -336,9 +349,13 @@ class FakeSpace:
         self, key: Buffer, generation: int, part: int = 0, deadline_s: float = 1.0
     ) -> Reported:
         """Tells the node that bytes did not match; a fake node's own bytes are always good."""
+        names, part = self._names(key), whole("part", part, 8)
+        whole("generation", generation, 32)
+        if len(names) != 1:
+            raise ArgumentError("key has not exactly 16 bytes: report one block at a time")
         if self.memory.fault(deadline_s) is not None:
             return Reported.NOT_REACHED
-        found = self.memory.node.read((self._fingerprint, bytes(key)), self.epoch, part)
+        found = self.memory.node.read(names[0], self.epoch, part)
         intact = not isinstance(found, Reason) and found[1] == generation
         return Reported.INTACT if intact else Reported.GONE
 
@@ -347,18 +364,19 @@ class FakeSpace:
 
         Raises NodeError when a fault keeps the node from answering.
         """
-        names = None if keys is None else split_keys(bytes(keys))
+        names = None if keys is None else arguments.keys_of(keys)
         self.memory.answered(deadline_s)
         return self.memory.node.drop(self._fingerprint, names)
 
     def bump_epoch(self, epoch: int, deadline_s: float = 1.0) -> EpochOutcome:
         """Moves the namespace to a larger epoch; tells whether old leases have ended."""
+        whole("epoch", epoch, 32)
         if self.memory.fault(deadline_s) is not None:
             return EpochOutcome.NOT_REACHED
         node = self.memory.node
         self.epoch = node.adopt(self._fingerprint, epoch)
         if not node.quiet(self._fingerprint, epoch):
-            self.memory.clock.advance(deadline_s)
+            self.memory.clock.advance(arguments.remaining(deadline_s))
         quiet = node.quiet(self._fingerprint, epoch)
         return EpochOutcome.ACKNOWLEDGED if quiet else EpochOutcome.STILL_LEASED
 
@@ -380,12 +398,7 @@ class FakeSpace:
 
     def _names(self, keys: Buffer) -> list[Name]:
         self.memory.check_open()
-        plain = bytes(keys)
-        if len(plain) % 16:
-            raise ArgumentError(f"keys are {len(plain)} bytes, which is no multiple of 16")
-        if len(plain) // 16 > KEYS_MAX:
-            raise ArgumentError(f"{len(plain) // 16} keys in one call; at most {KEYS_MAX}: split")
-        return [(self._fingerprint, key) for key in split_keys(plain)]
+        return [(self._fingerprint, key) for key in arguments.keys_of(keys)]
 
 
 class FakeAsyncSpace:
@@ -421,34 +434,6 @@ class FakeAsyncSpace:
     async def drop(self, keys: Buffer | None = None) -> int:
         """See `FakeSpace.drop`."""
         return self._space.drop(keys)
-
-
-def _views(buffers: Any, count: int, writable: bool) -> list[memoryview]:
-    """One view a key: of one buffer split evenly, of a sequence of buffers, or of addresses."""
-    if isinstance(buffers, Sequence) and not isinstance(buffers, bytes | bytearray | memoryview):
-        views = [_view(each) for each in buffers]
-        if len(views) != count:
-            raise ArgumentError(f"{len(views)} buffers for {count} keys: pass one a key")
-    else:
-        whole = _view(buffers)
-        if count == 0 or len(whole) % count:
-            if count == 0 and len(whole) == 0:
-                return []
-            raise ArgumentError(
-                f"a buffer of {len(whole)} bytes does not divide evenly over {count} keys"
-            )
-        size = len(whole) // count
-        views = [whole[at * size : (at + 1) * size] for at in range(count)]
-    if writable and any(view.readonly for view in views):
-        raise ArgumentError("a buffer is read-only: pass one that can be written")
-    return views
-
-
-def _view(buffer: Any) -> memoryview:
-    if isinstance(buffer, tuple):
-        address, length = buffer
-        return memoryview((ctypes.c_ubyte * length).from_address(address)).cast("B")
-    return memoryview(buffer).cast("B")
 
 
 def _not_read(reason: Reason) -> Outcome:
