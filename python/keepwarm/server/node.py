@@ -10,6 +10,7 @@ A second signal ends the process at once. Admin HTTP answers in every state.
 from __future__ import annotations
 
 import os
+import queue
 import signal
 import threading
 import time
@@ -171,19 +172,20 @@ class Awaited:
     """What the main thread waits for: signals, and calls that run in threads.
 
     Python runs signal handlers in the main thread alone, between two steps of it: so it must never
-    be inside a long call.
+    be inside a long call. And a handler may not wait for a lock that the step it interrupts holds,
+    as those of threading.Event are: of what the library has, SimpleQueue.put alone promises that.
     """
 
     def __init__(self) -> None:
         self.asked = False
-        self._woken = threading.Event()
+        self._woken: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def on_signal(self, number: int, _: object) -> None:
         """The first signal asks for an end; the second is one."""
         if self.asked:
             os._exit(128 + number)
         self.asked = True
-        self._woken.set()
+        self._woken.put(None)
 
     def call(self, work: Callable[[], T]) -> Call[T]:
         """Runs `work` in a thread."""
@@ -192,14 +194,13 @@ class Awaited:
     def until(self, condition: Callable[[], bool]) -> None:
         """Waits until a signal or a finished call makes it true."""
         while not condition():
-            self._woken.wait()
-            self._woken.clear()
+            self._woken.get()
 
 
 class Call(Generic[T]):
     """A call in a thread of its own."""
 
-    def __init__(self, work: Callable[[], T], woken: threading.Event) -> None:
+    def __init__(self, work: Callable[[], T], woken: queue.SimpleQueue[None]) -> None:
         self._work = work
         self._woken = woken
         self._answers: list[T] = []
@@ -214,7 +215,7 @@ class Call(Generic[T]):
         except BaseException as error:
             self._error = error
         self.done = True
-        self._woken.set()
+        self._woken.put(None)
 
     def result(self) -> T:
         """What the call returned or raised."""
