@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from keepwarm.cli.output import tell
 from keepwarm.config import load, show_size
 
 
@@ -143,6 +143,4 @@ def _shown(value: object) -> str:
 
 
 def _write(what: str | dict[str, Any]) -> None:
-    text = what if isinstance(what, str) else json.dumps(what, default=str)
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
+    tell(what if isinstance(what, str) else json.dumps(what, default=str))
