@@ -15,7 +15,7 @@ from typing import Any
 import keepwarm
 import pytest
 from keepwarm import cli
-from nodes import FIELDS, eventually, keys_of, make
+from nodes import FIELDS, LocalNode, eventually, keys_of, make
 from served import WAIT_S, clean, run, served
 
 
@@ -206,6 +206,17 @@ def test_stat_for_people_and_for_programs(folder: Path) -> None:
         assert "\x1b" not in said.stdout
         machine = run("stat", "--json", "--address", f"unix:{node.address}")
         assert json.loads(machine.stdout)["lookup_hits"] == 2
+
+
+@pytest.mark.parametrize("model", ["llama[/x]", "[red]x", "[link=/x]y"])
+def test_stat_shows_any_name_as_it_is(
+    node: LocalNode, capsys: pytest.CaptureFixture[str], model: str
+) -> None:
+    """A client chooses the names of its namespaces: they are text, and no markup."""
+    with node.connect() as memory:
+        memory.attach(make(model=model))
+        assert cli.main(["stat", "--address", str(node.path)]) == 0
+    assert f" {model} " in capsys.readouterr().out
 
 
 def as_toml(fields: dict[str, Any]) -> str:
