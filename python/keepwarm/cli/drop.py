@@ -59,6 +59,6 @@ def read_namespace(file: Path) -> Namespace:
         fields: dict[str, Any] = tomllib.loads(file.read_text())
     except OSError as error:
         raise ConfigError(f"file {file} cannot be read: {error.strerror}", "namespace") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # its own, of UTF-8, and of an endless number
         raise ConfigError(f"file {file} is no TOML: {error}", "namespace") from None
     return Namespace(**fields)
