@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -13,8 +14,11 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from keepwarm import NodeError
 from keepwarm.cli import exits, output
-from keepwarm.server.node import Awaited
+from keepwarm.config import load
+from keepwarm.server.node import Awaited, Node, check_free
+from nodes import LocalNode
 from served import WAIT_S, clean
 
 
@@ -108,3 +112,28 @@ def test_a_full_disk_is_a_line_and_1() -> None:
         )
     assert said.returncode == exits.FAILED
     assert said.stderr == "keepwarm: output: No space left on device\n"
+
+
+def test_a_socket_in_use_is_found_before_memory_is_taken(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def taken(*_: Any, **__: Any) -> None:
+        raise AssertionError("it took memory first")
+
+    monkeypatch.setattr("keepwarm._core.Store", taken)
+    flags = {"capacity": "8MiB", "address": str(node.path), "admin": "off", "state_dir": "off"}
+    with pytest.raises(NodeError, match=f"{node.path} in use by pid {os.getpid()}: stop that node"):
+        Node(load(flags, {})).start()
+
+
+def test_a_free_socket_is_free(folder: Path) -> None:
+    path = folder / "s"
+    check_free(str(path))
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))  # as a killed node leaves it
+        check_free(str(path))
+        listening.listen(0)
+        with socket.socket(socket.AF_UNIX) as first:
+            first.connect(str(path))
+            with pytest.raises(NodeError, match="in use by a node that is busy"):
+                check_free(str(path))

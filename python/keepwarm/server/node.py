@@ -12,6 +12,8 @@ from __future__ import annotations
 import os
 import queue
 import signal
+import socket
+import struct
 import threading
 import time
 from collections.abc import Callable
@@ -22,7 +24,7 @@ from typing import Any, Generic, TypeVar
 import keepwarm
 from keepwarm import _core
 from keepwarm.config import Loaded, make_folder, tenant_rows
-from keepwarm.errors import ClosedError
+from keepwarm.errors import ClosedError, NodeError
 from keepwarm.outcomes import nest
 from keepwarm.server.admin import AdminServer
 
@@ -102,6 +104,7 @@ class Node:
         if config.admin is not None:
             self.admin = AdminServer(self, config.admin)
         make_folder(Path(config.address).parent, "address")
+        check_free(config.address)
         if config.state_dir is not None:
             make_folder(config.state_dir, "state_dir")
         self._store = _core.Store(
@@ -137,6 +140,22 @@ class Node:
         self.state = State.STOPPED
         if self.admin is not None:
             self.admin.stop()
+
+
+def check_free(path: str) -> None:
+    """Refuses a socket on which a node listens, before memory is taken; the core asks again."""
+    with socket.socket(socket.AF_UNIX) as asking:
+        asking.settimeout(0)
+        try:
+            asking.connect(path)
+        except BlockingIOError:
+            holder = "a node that is busy"  # its queue of new connections is full
+        except OSError:
+            return  # free, or for the core to say why not
+        else:
+            peer = asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+            holder = f"pid {struct.unpack('3i', peer)[0]}"
+    raise NodeError(f"socket path {path} in use by {holder}: stop that node or choose another path")
 
 
 def run(node: Node, started: Callable[[], None], say: Callable[[str], None]) -> None:
