@@ -14,7 +14,8 @@ from typing import Any
 
 import keepwarm
 import pytest
-from keepwarm import cli
+from keepwarm import Outcome, Status, cli
+from keepwarm.testing import FaultProxy, Towards
 from nodes import FIELDS, LocalNode, eventually, keys_of, make
 from served import WAIT_S, clean, run, served
 
@@ -61,8 +62,14 @@ def test_version() -> None:
         ),
         (("serve", "--capacity", "99TiB", "--admin", "off"), "capacity is 1088.*: give from 4096"),
         (("serve", "--admin", "0.0.0.0:1"), "which others can reach: give a loopback address"),
-        (("serve", "--state-dir", "/dev/null/x"), "state_dir: folder /dev/null/x cannot be made"),
-        (("serve", "--address", "/proc/x/y"), "address: folder /proc/x cannot be made"),
+        (
+            ("serve", "--state-dir", "/dev/null/x", "--admin", "off"),
+            "state_dir: folder /dev/null/x cannot be made",
+        ),
+        (
+            ("serve", "--address", "/proc/x/y", "--admin", "off"),
+            "address: folder /proc/x cannot be made",
+        ),
         (("serve", "--policy", "best"), "policy is 'best': give one of lru"),
         (("serve", "--config", "/absent"), "file /absent cannot be read"),
         (("stat", "--address", "tcp://x"), "kind tcp: this version knows unix:/path alone"),
@@ -154,18 +161,33 @@ def test_serve_for_people(folder: Path) -> None:
 
 
 def test_a_second_signal_ends_it_at_once(folder: Path) -> None:
-    with served(folder, "--drain", "1h") as node, keepwarm.connect(node.address) as memory:
-        space, keys = memory.attach(make()), keys_of(make(), 1)
-        space.put_from(keys, b"x")
-        # A follower keeps its connection busy, so that draining waits.
-        with space.subscribe() as events:
-            next(events)
-            node.process.send_signal(signal.SIGTERM)
-            assert node.next_line()["event"].startswith("draining")
-            assert node.admin("/v1/ready")[0] in (200, 503)
-            if node.process.poll() is None:
-                node.process.send_signal(signal.SIGTERM)
-            assert node.process.wait(WAIT_S) in (0, 128 + signal.SIGTERM)
+    with (
+        served(folder, "--drain", "1h") as node,
+        keepwarm.connect(node.address) as memory,
+        FaultProxy(str(node.address), f"unix:{folder}/proxy") as proxy,
+        keepwarm.connect(folder / "proxy") as slow,
+    ):
+        names, size = make(), 4 << 20
+        keys, space = keys_of(names, 1), slow.attach(names)
+        (stored,) = memory.attach(names).put_from(keys, bytes(size), deadline_s=WAIT_S)
+        assert stored.status == Status.STORED
+        # Its bytes are under way for longer than any test: the node waits for them.
+        proxy.set(Towards.CLIENT, bytes_per_s=1 << 10)
+        answers: list[Outcome] = []
+
+        def get() -> None:
+            answers.extend(space.get_into(keys, bytearray(size), deadline_s=WAIT_S))
+
+        getting = threading.Thread(target=get)
+        getting.start()
+        eventually(lambda: memory.stat()["reads_in_flight"] == 1, WAIT_S)
+        node.process.send_signal(signal.SIGTERM)
+        assert node.next_line()["event"].startswith("draining")
+        assert node.admin("/v1/ready")[0] == 503
+        assert node.end() == 128 + signal.SIGTERM
+        proxy.drop()
+        getting.join(WAIT_S)
+    assert [outcome.status for outcome in answers] == [Status.MISS]
 
 
 def test_a_socket_and_a_port_in_use_are_named(folder: Path) -> None:
