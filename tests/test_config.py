@@ -10,6 +10,7 @@ import pytest
 from keepwarm import ConfigError, config
 from keepwarm.config import Admin, Tenant, load, parse_address, parse_admin, parse_duration
 from keepwarm.config import parse_size as size
+from keepwarm.machine import memory_available
 
 
 @pytest.mark.parametrize(
@@ -138,7 +139,7 @@ def test_flags_over_environment_over_file_over_defaults(folder: Path) -> None:
 
 def test_defaults_depend_on_the_machine() -> None:
     loaded = load({}, {})
-    available = config.memory_available()
+    available = memory_available()
     assert 0.5 < loaded.config.capacity / (available / 4) < 2
     assert loaded.origins["capacity"].startswith("default: a quarter of the ")
     assert loaded.config.policy == "lru"

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 from keepwarm import _core
 from keepwarm.errors import ConfigError
+from keepwarm.machine import memory_available
 
 ENV_PREFIX = "KEEPWARM_"
 OFF = "off"
@@ -426,23 +427,3 @@ def _fill(values: dict[str, Any], origins: dict[str, str], env: Mapping[str, str
         values.setdefault(name, value)
     for name in values:
         origins.setdefault(name, "default")
-
-
-def memory_available() -> int:
-    """Bytes that this process could still get: of the machine, and of its control group."""
-    text = Path("/proc/meminfo").read_text()
-    match = re.search(r"^MemAvailable:\s*(\d+) kB", text, re.MULTILINE)
-    available = int(match[1]) << 10 if match else 1 << 30
-    for limit, used in (
-        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-        (
-            "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-            "/sys/fs/cgroup/memory/memory.usage_in_bytes",
-        ),
-    ):
-        try:
-            rest = int(Path(limit).read_text()) - int(Path(used).read_text())
-        except (OSError, ValueError):
-            continue  # no such limit
-        available = min(available, max(rest, 0))
-    return available
