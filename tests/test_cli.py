@@ -256,7 +256,9 @@ def test_drop(folder: Path) -> None:
         assert said.returncode == 0
         assert json.loads(said.stdout) == {
             "namespace": make().fingerprint.hex(),
+            "here": True,
             "dropped": 2,
+            "nearest": None,
         }
         assert space.lookup(keys).prefix == 0
         again = run("drop", str(names), "--address", str(node.address))
@@ -265,6 +267,30 @@ def test_drop(folder: Path) -> None:
         bad = run("drop", str(names), "--address", str(node.address))
         assert (bad.returncode, bad.stderr.count("\n")) == (2, 1)
         assert "parts is 99" in bad.stderr
+
+
+def test_drop_of_what_is_not_there_says_what_is_near(
+    node: LocalNode, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = folder / "names.toml"
+    names.write_text(as_toml({**FIELDS, "model": "mistyped"}))
+    command = ["drop", str(names), "--address", str(node.path)]
+    with node.connect() as memory:
+        space, keys = memory.attach(make()), keys_of(make(), 2)
+        space.put_from(keys, b"ab")
+        assert cli.main(command) == 1
+        said = capsys.readouterr()
+        assert said.out == ""
+        assert "the node had no namespace <keepwarm.Namespace " in said.err
+        assert "the most similar one here: " in said.err
+        assert '"mistyped" here, "m" there' in said.err
+        assert said.err.count("\n") == 1
+        assert space.lookup(keys).prefix == 2
+        names.write_text(as_toml({**FIELDS, "model": "another"}))
+        assert cli.main([*command, "--json"]) == 1
+        answer = json.loads(capsys.readouterr().out)
+        assert (answer["here"], answer["dropped"]) == (False, 0)
+        assert "model" in answer["nearest"]
 
 
 def test_main_can_be_called(capsys: pytest.CaptureFixture[str]) -> None:
