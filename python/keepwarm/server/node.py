@@ -158,10 +158,11 @@ def check_free(path: str) -> None:
     raise NodeError(f"socket path {path} in use by {holder}: stop that node or choose another path")
 
 
-def run(node: Node, started: Callable[[], None], say: Callable[[str], None]) -> None:
+def run(node: Node, started: Callable[[], None], say: Callable[[str, str], None]) -> None:
     """Runs a node until a signal ends it, in the main thread.
 
-    `started` is called once it serves, `say` with a line for each later step.
+    `started` is called once it serves, `say` with the name and a line of each later step:
+    draining, overdue, stopped.
     """
     awaited = Awaited()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -170,21 +171,21 @@ def run(node: Node, started: Callable[[], None], say: Callable[[str], None]) -> 
         starting = awaited.call(node.start)
         awaited.until(lambda: starting.done or awaited.asked)
         if not starting.done:
-            say("stopped before it had started")
+            say("stopped", "stopped before it had started")
             os._exit(0)  # the store is still allocating; nothing of it outlives the process
         starting.result()
         started()
         awaited.until(lambda: awaited.asked)
-        say(f"draining, for {node.config.drain:g} s at most")
+        say("draining", f"draining, for {node.config.drain:g} s at most")
         draining = awaited.call(node.drain)
         awaited.until(lambda: draining.done)
         if not draining.result():
-            say("calls were still under way when the time to drain ended")
+            say("overdue", "calls were still under way when the time to drain ended")
     finally:
         stopping = awaited.call(node.stop)
         awaited.until(lambda: stopping.done)
         stopping.result()
-    say("stopped")
+    say("stopped", "stopped")
 
 
 class Awaited:
