@@ -241,6 +241,24 @@ def test_stat_shows_any_name_as_it_is(
     assert f" {model} " in capsys.readouterr().out
 
 
+def test_ctrl_c_ends_a_question_that_no_node_answers(folder: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(folder / "s"))
+        silent.listen()
+        silent.settimeout(WAIT_S)
+        asking = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "keepwarm.cli", "stat", "--deadline", "1h"),
+                *("--address", str(folder / "s")),
+            ],
+            env=clean({}),
+        )
+        connection, _ = silent.accept()
+        with connection:
+            asking.send_signal(signal.SIGINT)
+            assert asking.wait(WAIT_S) == -signal.SIGINT
+
+
 def as_toml(fields: dict[str, Any]) -> str:
     # For these values JSON and TOML agree.
     return "".join(f"{name} = {json.dumps(value)}\n" for name, value in fields.items())
