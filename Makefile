@@ -77,7 +77,9 @@ wheel: setup ## build the wheel that users install, into target/wheels
 	$(BIN)/maturin build --release --locked
 
 clean: ## remove everything that these verbs have made
-	rm -rf $(VENV) target fuzz/target out
+	rm -rf $(VENV) $(VENV)-lock target fuzz/target out python/keepwarm/_core*.so
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find python tests prototypes -depth -name __pycache__ -exec rm -rf {} +
 
 $(STAMPS)/venv:
 	@command -v cargo >/dev/null || { echo "keepwarm: cargo not found; install Rust 1.90 or newer" >&2; exit 1; }

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,85 +17,10 @@ from typing import Any
 
 import keepwarm
 import pytest
-from keepwarm import cli
-from nodes import FIELDS, eventually, keys_of, make
-
-WAIT_S = 30
-
-
-def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """One command to its end."""
-    return subprocess.run(
-        [sys.executable, "-m", "keepwarm.cli", *arguments],
-        env=clean(environment),
-        capture_output=True,
-        text=True,
-        timeout=WAIT_S,
-        check=False,
-    )
-
-
-def clean(more: dict[str, str]) -> dict[str, str]:
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("KEEPWARM_")}
-    return {**kept, **more}
-
-
-class Served:
-    """`keepwarm serve --json` as a process that is ready."""
-
-    def __init__(self, folder: Path, *arguments: str, **environment: str) -> None:
-        self.address = folder / "node.sock"
-        self.process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "keepwarm.cli", "serve", "--json"),
-                *("--address", f"unix:{self.address}", "--admin", "127.0.0.1:0"),
-                *("--capacity", "8MiB", *arguments),
-            ],
-            env=clean(environment),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self.said: dict[str, Any] = self.next_line()
-
-    def next_line(self) -> dict[str, Any]:
-        """The next thing it says."""
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if not line:
-            assert self.process.stderr is not None
-            raise AssertionError(f"it ended: {self.process.stderr.read()}")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
-
-    def admin(self, path: str) -> tuple[int, str]:
-        """One page of admin HTTP."""
-        url = self.said["settings"]["admin"]["value"] + path
-        try:
-            with urllib.request.urlopen(url, timeout=WAIT_S) as answer:
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, error.read().decode()
-
-    def end(self, number: int = signal.SIGTERM) -> int:
-        """Sends a signal and waits."""
-        self.process.send_signal(number)
-        return self.process.wait(WAIT_S)
-
-
-@contextmanager
-def served(folder: Path, *arguments: str, **environment: str) -> Iterator[Served]:
-    node = Served(folder, *arguments, **environment)
-    try:
-        yield node
-    finally:
-        if node.process.poll() is None:
-            node.process.kill()
-            node.process.wait()
-        for stream in (node.process.stdout, node.process.stderr):
-            assert stream is not None
-            stream.close()
+from keepwarm import Outcome, Status, cli
+from keepwarm.testing import FaultProxy, Towards
+from nodes import FIELDS, LocalNode, eventually, keys_of, make
+from served import WAIT_S, clean, run, served
 
 
 def test_help_teaches() -> None:
@@ -140,8 +65,14 @@ def test_version() -> None:
         ),
         (("serve", "--capacity", "99TiB", "--admin", "off"), "capacity is 1088.*: give from 4096"),
         (("serve", "--admin", "0.0.0.0:1"), "which others can reach: give a loopback address"),
-        (("serve", "--state-dir", "/dev/null/x"), "state_dir: folder /dev/null/x cannot be made"),
-        (("serve", "--address", "/proc/x/y"), "address: folder /proc/x cannot be made"),
+        (
+            ("serve", "--state-dir", "/dev/null/x", "--admin", "off"),
+            "state_dir: folder /dev/null/x cannot be made",
+        ),
+        (
+            ("serve", "--address", "/proc/x/y", "--admin", "off"),
+            "address: folder /proc/x cannot be made",
+        ),
         (("serve", "--policy", "best"), "policy is 'best': give one of lru"),
         (("serve", "--config", "/absent"), "file /absent cannot be read"),
         (("stat", "--address", "tcp://x"), "kind tcp: this version knows unix:/path alone"),
@@ -193,9 +124,9 @@ def test_serve_says_what_it_chose_and_drains_on_a_signal(folder: Path) -> None:
         with keepwarm.connect(node.address) as memory:
             assert memory.stat()["epochs_durable"] == 1
         assert node.end() == 0
-        assert [node.next_line()["event"] for _ in range(2)] == [
-            "draining, for 10 s at most",
-            "stopped",
+        assert [node.next_line() for _ in range(2)] == [
+            {"event": "draining", "text": "draining, for 10 s at most"},
+            {"event": "stopped", "text": "stopped"},
         ]
         assert not node.address.exists()
 
@@ -228,23 +159,38 @@ def test_serve_for_people(folder: Path) -> None:
     assert re.search(r"policy +lru +default", text)
     assert re.search(r"admin +off", text)
     assert re.search(r"epochs +lost with this process", text)
-    assert "keepwarm: ready; next: keepwarm stat" in text
+    assert f"keepwarm: ready; next: keepwarm stat --address {folder}/s\n" in text
     assert text.endswith("keepwarm: draining, for 10 s at most\nkeepwarm: stopped\n")
 
 
 def test_a_second_signal_ends_it_at_once(folder: Path) -> None:
-    with served(folder, "--drain", "1h") as node, keepwarm.connect(node.address) as memory:
-        space, keys = memory.attach(make()), keys_of(make(), 1)
-        space.put_from(keys, b"x")
-        # A follower keeps its connection busy, so that draining waits.
-        with space.subscribe() as events:
-            next(events)
-            node.process.send_signal(signal.SIGTERM)
-            assert node.next_line()["event"].startswith("draining")
-            assert node.admin("/v1/ready")[0] in (200, 503)
-            if node.process.poll() is None:
-                node.process.send_signal(signal.SIGTERM)
-            assert node.process.wait(WAIT_S) in (0, 128 + signal.SIGTERM)
+    with (
+        served(folder, "--drain", "1h") as node,
+        keepwarm.connect(node.address) as memory,
+        FaultProxy(str(node.address), f"unix:{folder}/proxy") as proxy,
+        keepwarm.connect(folder / "proxy") as slow,
+    ):
+        names, size = make(), 4 << 20
+        keys, space = keys_of(names, 1), slow.attach(names)
+        (stored,) = memory.attach(names).put_from(keys, bytes(size), deadline_s=WAIT_S)
+        assert stored.status == Status.STORED
+        # Its bytes are under way for longer than any test: the node waits for them.
+        proxy.set(Towards.CLIENT, bytes_per_s=1 << 10)
+        answers: list[Outcome] = []
+
+        def get() -> None:
+            answers.extend(space.get_into(keys, bytearray(size), deadline_s=WAIT_S))
+
+        getting = threading.Thread(target=get)
+        getting.start()
+        eventually(lambda: memory.stat()["reads_in_flight"] == 1, WAIT_S)
+        node.process.send_signal(signal.SIGTERM)
+        assert node.next_line()["event"] == "draining"
+        assert node.admin("/v1/ready")[0] == 503
+        assert node.end() == 128 + signal.SIGTERM
+        proxy.drop()
+        getting.join(WAIT_S)
+    assert [outcome.status for outcome in answers] == [Status.MISS]
 
 
 def test_a_socket_and_a_port_in_use_are_named(folder: Path) -> None:
@@ -287,6 +233,35 @@ def test_stat_for_people_and_for_programs(folder: Path) -> None:
         assert json.loads(machine.stdout)["lookup_hits"] == 2
 
 
+@pytest.mark.parametrize("model", ["llama[/x]", "[red]x", "[link=/x]y"])
+def test_stat_shows_any_name_as_it_is(
+    node: LocalNode, capsys: pytest.CaptureFixture[str], model: str
+) -> None:
+    """A client chooses the names of its namespaces: they are text, and no markup."""
+    with node.connect() as memory:
+        memory.attach(make(model=model))
+        assert cli.main(["stat", "--address", str(node.path)]) == 0
+    assert f" {model} " in capsys.readouterr().out
+
+
+def test_ctrl_c_ends_a_question_that_no_node_answers(folder: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(folder / "s"))
+        silent.listen()
+        silent.settimeout(WAIT_S)
+        asking = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "keepwarm.cli", "stat", "--deadline", "1h"),
+                *("--address", str(folder / "s")),
+            ],
+            env=clean({}),
+        )
+        connection, _ = silent.accept()
+        with connection:
+            asking.send_signal(signal.SIGINT)
+            assert asking.wait(WAIT_S) == -signal.SIGINT
+
+
 def as_toml(fields: dict[str, Any]) -> str:
     # For these values JSON and TOML agree.
     return "".join(f"{name} = {json.dumps(value)}\n" for name, value in fields.items())
@@ -302,7 +277,9 @@ def test_drop(folder: Path) -> None:
         assert said.returncode == 0
         assert json.loads(said.stdout) == {
             "namespace": make().fingerprint.hex(),
+            "here": True,
             "dropped": 2,
+            "nearest": None,
         }
         assert space.lookup(keys).prefix == 0
         again = run("drop", str(names), "--address", str(node.address))
@@ -311,6 +288,30 @@ def test_drop(folder: Path) -> None:
         bad = run("drop", str(names), "--address", str(node.address))
         assert (bad.returncode, bad.stderr.count("\n")) == (2, 1)
         assert "parts is 99" in bad.stderr
+
+
+def test_drop_of_what_is_not_there_says_what_is_near(
+    node: LocalNode, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = folder / "names.toml"
+    names.write_text(as_toml({**FIELDS, "model": "mistyped"}))
+    command = ["drop", str(names), "--address", str(node.path)]
+    with node.connect() as memory:
+        space, keys = memory.attach(make()), keys_of(make(), 2)
+        space.put_from(keys, b"ab")
+        assert cli.main(command) == 1
+        said = capsys.readouterr()
+        assert said.out == ""
+        assert "the node had no namespace <keepwarm.Namespace " in said.err
+        assert "the most similar one here: " in said.err
+        assert '"mistyped" here, "m" there' in said.err
+        assert said.err.count("\n") == 1
+        assert space.lookup(keys).prefix == 2
+        names.write_text(as_toml({**FIELDS, "model": "another"}))
+        assert cli.main([*command, "--json"]) == 1
+        answer = json.loads(capsys.readouterr().out)
+        assert (answer["here"], answer["dropped"]) == (False, 0)
+        assert "model" in answer["nearest"]
 
 
 def test_main_can_be_called(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ import pytest
 from keepwarm import ConfigError, config
 from keepwarm.config import Admin, Tenant, load, parse_address, parse_admin, parse_duration
 from keepwarm.config import parse_size as size
+from keepwarm.machine import memory_available
 
 
 @pytest.mark.parametrize(
@@ -67,7 +68,8 @@ def test_sizes(text: object, count: int | None) -> None:
 )
 def test_durations(text: object, seconds: float | None) -> None:
     if seconds is None:
-        with pytest.raises(ConfigError, match=r"idle is .*: give a time, such as 500ms"):
+        says = r"idle is .*: give a time( of at most 3650 days)?, such as 500ms"
+        with pytest.raises(ConfigError, match=says):
             parse_duration(text, "idle")
     else:
         assert parse_duration(text, "idle") == seconds
@@ -137,7 +139,7 @@ def test_flags_over_environment_over_file_over_defaults(folder: Path) -> None:
 
 def test_defaults_depend_on_the_machine() -> None:
     loaded = load({}, {})
-    available = config.memory_available()
+    available = memory_available()
     assert 0.5 < loaded.config.capacity / (available / 4) < 2
     assert loaded.origins["capacity"].startswith("default: a quarter of the ")
     assert loaded.config.policy == "lru"
@@ -170,13 +172,24 @@ BAD_FILES = {
     'capacity = "some"': "capacity is 'some': give bytes.*from file",
     "policy = 'best'": "policy is 'best': give one of lru, ",
     "populate = 'maybe'": "populate is 'maybe': give true or false",
-    "clients_max = 0": "clients_max is 0: give a whole number from 1 on",
+    "clients_max = 0": "clients_max is 0: give a whole number from 1 to 16384",
+    "clients_max = 16385": "clients_max is 16385: give a whole number from 1 to 16384",
+    f"clients_max = '{'9' * 5000}'": r"clients_max is '999.*\.\.\.: give a whole number",
+    "max_blocks = 5000000000": "max_blocks is 5000000000: give a whole number from 1 to 268435456",
+    "capacity = 9223372036854775807": "capacity is 9223372036854775807: give at most 1024 PiB",
+    "capacity = '99999999999999999999'": "capacity is '9{20}': give at most 1024 PiB",
+    f"capacity = '{'9' * 400}TiB'": r"capacity is '999.*\.\.\.: give at most 1024 PiB",
+    "idle = '4000d'": "idle is '4000d': give a time of at most 3650 days",
+    f"idle = '{'9' * 400}'": "give a time of at most 3650 days",
+    "[tenants.a]\nsecret = 5": "tenants.a.secret is 5: give the path of a file with 64 hex digits",
+    "[tenants.a]\nsecret = '/s'\nquota = '9999999TiB'": "tenants.a.quota is .* at most 1024 PiB",
     "max_blocks = true": "max_blocks is True: give a whole number",
     "admin = '1.2.3.4:5'": "which others can reach",
     "node = ''": "node is '': give a name",
     "address = 5": "address is 5: give unix:/path",
     "address = 'tcp:1'": "address tcp:1 is of kind tcp",
     "state_dir = 7": "state_dir is 7: give a path, or off",
+    f"idle = {'9' * 5000}": "is no TOML: Exceeds the limit",
     "ttl = 'x'": "ttl is 'x': give a time",
     "this is no toml": "is no TOML",
 }
@@ -194,6 +207,19 @@ def test_bad_files_are_named(folder: Path, text: str) -> None:
 def test_a_missing_file_is_named() -> None:
     with pytest.raises(ConfigError, match="file /absent cannot be read: No such file"):
         load({}, {}, "/absent")
+
+
+@pytest.mark.parametrize("digits", [30, 5000])
+def test_a_number_that_nothing_holds_is_named(digits: int) -> None:
+    count = 10**digits
+    for parse in (size, parse_duration, config.PARSERS["max_blocks"]):
+        with pytest.raises(ConfigError, match=r"it is .*: give"):
+            parse(count, "it")
+
+
+def test_tenants_are_no_variable() -> None:
+    with pytest.raises(ConfigError, match="KEEPWARM_TENANTS is unknown: tenants are in the file"):
+        load({}, {"KEEPWARM_TENANTS": "x"})
 
 
 def test_slips_in_variables_are_refused_but_not_what_others_set() -> None:

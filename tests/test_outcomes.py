@@ -76,6 +76,19 @@ def test_figures_nest() -> None:
     }
 
 
+@pytest.mark.parametrize("who", ["a.shed", "a.lookup_misses", "a.read_misses", "shed", "a.bytes"])
+def test_a_tenant_may_be_called_as_a_figure_is(who: str) -> None:
+    figures = {"bytes": 1, "pending": 2, "evicted": 3, "lookup_misses": {"evicted": 4}, "shed": {}}
+    flat: dict[str, int | float | str] = {"tenant.other.bytes": 5}
+    for name, value in figures.items():
+        for reason, count in value.items() if isinstance(value, dict) else ():
+            flat[f"tenant.{who}.{name}.{reason}"] = count
+        if isinstance(value, int):
+            flat[f"tenant.{who}.{name}"] = value
+    del figures["shed"]
+    assert outcomes.nest(flat)["tenants"] == {"other": {"bytes": 5}, who: figures}
+
+
 def test_a_fault_of_ours_is_an_exception_and_the_process_goes_on(
     capfd: pytest.CaptureFixture[str],
 ) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import ipaddress
+import math
 import os
 import re
 import socket
@@ -21,9 +22,12 @@ from typing import Any, NamedTuple
 
 from keepwarm import _core
 from keepwarm.errors import ConfigError
+from keepwarm.machine import memory_available
 
 ENV_PREFIX = "KEEPWARM_"
 OFF = "off"
+BYTES_MAX = 1 << 60
+SECONDS_MAX = 10 * 365 * 86400.0
 
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]i?B|B)?\s*", re.IGNORECASE)
 _UNITS = {"b": 1} | {
@@ -38,22 +42,40 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 def parse_size(value: object, name: str) -> int:
     """Bytes from 4096, 512MiB, 1.5GiB, 2GB."""
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-        return value
-    match = _SIZE.fullmatch(value) if isinstance(value, str) else None
-    if match is None:
-        raise ConfigError(f"{name} is {value!r}: give bytes, such as 16GiB or 512MiB", name)
-    number, unit = match.groups()
-    return int(float(number) * _UNITS[(unit or "B").lower()])
+        count = float(value) if value <= BYTES_MAX else math.inf
+        exact = value
+    elif isinstance(value, str) and (match := _SIZE.fullmatch(value)):
+        count = float(match[1]) * _UNITS[(match[2] or "B").lower()]
+        exact = int(min(count, BYTES_MAX))
+    else:
+        raise ConfigError(f"{name} is {_short(value)}: give bytes, such as 16GiB or 512MiB", name)
+    if count > BYTES_MAX:
+        raise ConfigError(f"{name} is {_short(value)}: give at most {BYTES_MAX >> 50} PiB", name)
+    return exact
 
 
 def parse_duration(value: object, name: str) -> float:
     """Seconds from 2, 0.5, 500ms, 30s, 10m, 1h, 1d."""
     if isinstance(value, int | float) and not isinstance(value, bool):
-        if 0 <= value < float("inf"):
-            return float(value)
+        seconds = math.inf if value > SECONDS_MAX else value if value >= 0 else -1  # NaN too
     elif isinstance(value, str) and (match := _DURATION.fullmatch(value)):
-        return float(match[1]) * _SECONDS[match[2] or "s"]
-    raise ConfigError(f"{name} is {value!r}: give a time, such as 500ms, 30s or 10m", name)
+        seconds = float(match[1]) * _SECONDS[match[2] or "s"]
+    else:
+        seconds = -1
+    if 0 <= seconds <= SECONDS_MAX:
+        return float(seconds)
+    limit = f" of at most {SECONDS_MAX / 86400:g} days" if seconds > SECONDS_MAX else ""
+    raise ConfigError(
+        f"{name} is {_short(value)}: give a time{limit}, such as 500ms, 30s or 10m", name
+    )
+
+
+def _short(value: object) -> str:
+    """What was given, for an error's text."""
+    if isinstance(value, int) and value.bit_length() > 512:
+        return "a number of very many digits"  # which Python refuses to print
+    shown = repr(value)
+    return shown if len(shown) <= 100 else f"{shown[:97]}..."
 
 
 def show_size(count: float) -> str:
@@ -182,6 +204,12 @@ def tenant_rows(
                 else "has no secret: give the path of a file with 64 hex digits"
             )
             raise ConfigError(f"{where} {what}", f"{where}.secret")
+        if not isinstance(tenant.secret, str | PathLike | None):
+            raise ConfigError(
+                f"{where}.secret is {_short(tenant.secret)}: give the path of a file with 64 hex "
+                "digits",
+                f"{where}.secret",
+            )
         secret = None if tenant.secret is None else os.fspath(tenant.secret)
         quota = None if tenant.quota is None else parse_size(tenant.quota, f"{where}.quota")
         ttl = None if tenant.ttl is None else parse_duration(tenant.ttl, f"{where}.ttl")
@@ -214,11 +242,21 @@ def unknown(shown: str, name: str, known: list[str]) -> ConfigError:
     return ConfigError(f"setting {shown} is unknown: {hint}", name)
 
 
-def _parse_count(value: object, name: str) -> int:
-    text = str(value)
-    if isinstance(value, bool) or not text.isascii() or not text.isdigit() or int(text) == 0:
-        raise ConfigError(f"{name} is {value!r}: give a whole number from 1 on", name)
-    return int(text)
+def _count_to(most: int) -> Callable[[object, str], int]:
+    def parse(value: object, name: str) -> int:
+        text = value if isinstance(value, str) else ""
+        if isinstance(value, int) and not isinstance(value, bool):
+            number = value
+        elif text.isascii() and text.isdigit() and len(text) <= 20:
+            number = int(text)
+        else:
+            number = 0
+        if not 1 <= number <= most:
+            shown = _short(value)
+            raise ConfigError(f"{name} is {shown}: give a whole number from 1 to {most}", name)
+        return number
+
+    return parse
 
 
 def _parse_bool(value: object, name: str) -> bool:
@@ -280,13 +318,13 @@ class ServeConfig:
 
 PARSERS: dict[str, Callable[[object, str], Any]] = {
     "capacity": parse_size,
-    "max_blocks": _parse_count,
+    "max_blocks": _count_to(1 << 28),
     "policy": _parse_policy,
     "ttl": parse_duration,
     "address": _parse_socket,
     "admin": parse_admin,
     "state_dir": _parse_path,
-    "clients_max": _parse_count,
+    "clients_max": _count_to(16_384),
     "idle": parse_duration,
     "drain": parse_duration,
     "populate": _parse_bool,
@@ -343,7 +381,7 @@ def _from_file(file: str | PathLike[str] | None) -> list[tuple[str, object, str]
             table = tomllib.load(opened)
     except OSError as error:
         raise ConfigError(f"file {file} cannot be read: {error.strerror}", "config") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # its own, of UTF-8, and of an endless number
         raise ConfigError(f"file {file} is no TOML: {error}", "config") from None
     for name in table:
         if name not in PARSERS:
@@ -355,7 +393,13 @@ def _from_env(env: Mapping[str, str]) -> list[tuple[str, object, str]]:
     found: list[tuple[str, object, str]] = []
     for variable in sorted(name for name in env if name.startswith(ENV_PREFIX)):
         name = variable.removeprefix(ENV_PREFIX).lower()
-        if name in PARSERS and name != "tenants":
+        if name == "tenants":
+            raise ConfigError(
+                f"setting {variable} is unknown: tenants are in the file alone, as tables "
+                "[tenants.NAME]; give it with --config or KEEPWARM_CONFIG",
+                name,
+            )
+        if name in PARSERS:
             if env[variable]:
                 found.append((name, env[variable], variable))
         elif near := difflib.get_close_matches(name, [*PARSERS], 1, 0.8):
@@ -383,23 +427,3 @@ def _fill(values: dict[str, Any], origins: dict[str, str], env: Mapping[str, str
         values.setdefault(name, value)
     for name in values:
         origins.setdefault(name, "default")
-
-
-def memory_available() -> int:
-    """Bytes that this process could still get: of the machine, and of its control group."""
-    text = Path("/proc/meminfo").read_text()
-    match = re.search(r"^MemAvailable:\s*(\d+) kB", text, re.MULTILINE)
-    available = int(match[1]) << 10 if match else 1 << 30
-    for limit, used in (
-        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-        (
-            "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-            "/sys/fs/cgroup/memory/memory.usage_in_bytes",
-        ),
-    ):
-        try:
-            rest = int(Path(limit).read_text()) - int(Path(used).read_text())
-        except (OSError, ValueError):
-            continue  # no such limit
-        available = min(available, max(rest, 0))
-    return available

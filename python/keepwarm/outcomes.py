@@ -303,22 +303,41 @@ class Subscription:
 def nest(figures: dict[str, int | float | str]) -> dict[str, Any]:
     """The wire's dotted names as dictionaries: `tenant.a.bytes` is `["tenants"]["a"]["bytes"]`."""
     out: dict[str, Any] = {"tenants": {}, "namespaces": {}}
+    tenants = {
+        name.removeprefix("tenant.").removesuffix(_OF_EVERY_TENANT)
+        for name in figures
+        if name.startswith("tenant.") and name.endswith(_OF_EVERY_TENANT)
+    }
     for name, value in figures.items():
         head, _, rest = name.partition(".")
         if head == "store":
             _place(out, rest.split("."), value)
-        elif head in ("tenant", "namespace"):
-            # A tenant's name may have dots; a figure's last one or two words are ours.
-            words = rest.split(".")
-            count = 2 if len(words) > 2 and words[-2] in _BY_REASON else 1
-            who = ".".join(words[:-count])
-            _place(out[f"{head}s"].setdefault(who, {}), words[-count:], value)
+        elif head == "tenant":
+            who, words = _tenant_figure(rest, tenants)
+            _place(out["tenants"].setdefault(who, {}), words, value)
+        elif head == "namespace":
+            number, _, figure = rest.partition(".")
+            _place(out["namespaces"].setdefault(number, {}), [figure], value)
         else:
             _place(out.setdefault(head, {}), rest.split("."), value)
     return out
 
 
 _BY_REASON = frozenset({"lookup_misses", "read_misses", "shed"})
+_OF_EVERY_TENANT = ".bytes"  # a figure that each has, and that no reason is called
+
+
+def _tenant_figure(name: str, tenants: set[str]) -> tuple[str, list[str]]:
+    """A tenant's name, which may have dots and end as a figure does, and the figure's own words."""
+    words = name.split(".")
+    tabled = len(words) > 2 and words[-2] in _BY_REASON and words[-1] in _REASONS
+    # `a.shed.pending` is of tenant a, or of a.shed: whichever there is.
+    if tabled and (".".join(words[:-2]) in tenants or ".".join(words[:-1]) not in tenants):
+        return ".".join(words[:-2]), words[-2:]
+    return ".".join(words[:-1]), words[-1:]
+
+
+_REASONS = frozenset(reason.value for reason in Reason)
 
 
 def _place(into: dict[str, Any], words: list[str], value: object) -> None:

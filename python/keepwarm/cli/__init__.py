@@ -15,6 +15,7 @@ import keepwarm
 from keepwarm.cli.demo import demo
 from keepwarm.cli.drop import drop
 from keepwarm.cli.exits import FAILED, UNREACHABLE, USAGE, UnreachableError
+from keepwarm.cli.output import abandon, complain
 from keepwarm.cli.serve import serve
 from keepwarm.cli.stat import stat
 from keepwarm.errors import ArgumentError, ConfigError, IdentityError, KeepwarmError
@@ -60,6 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else list(arguments)
     try:
         code = app(given, exit_on_error=False, print_error=False)
+        if sys.stdout is not None:
+            sys.stdout.flush()  # here, where its failure is ours to tell
     except cyclopts.CycloptsError as error:
         return _failed(str(error), USAGE, hint="keepwarm --help lists what there is")
     except (ArgumentError, ConfigError, IdentityError) as error:
@@ -69,11 +72,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeepwarmError as error:
         return _failed(str(error), FAILED)
     except BrokenPipeError:
-        return FAILED  # whoever read the output went away
+        abandon()  # whoever read the output went away
+        return FAILED
+    except OSError as error:
+        abandon()
+        return _failed(f"{error.filename or 'output'}: {error.strerror or error}", FAILED)
     return code if isinstance(code, int) else 0
 
 
 def _failed(text: str, code: int, hint: str = "") -> int:
     line = " ".join(text.split())
-    sys.stderr.write(f"keepwarm: {line}{f'; {hint}' if hint else ''}\n")
+    complain(f"keepwarm: {line}{f'; {hint}' if hint else ''}")
     return code

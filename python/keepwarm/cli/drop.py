@@ -10,7 +10,8 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from keepwarm.cli.exits import UnreachableError, reach
+from keepwarm.cli.exits import FAILED, UnreachableError, reach
+from keepwarm.cli.output import complain
 from keepwarm.config import parse_duration
 from keepwarm.errors import ConfigError, NodeError
 from keepwarm.identity import Namespace
@@ -22,10 +23,11 @@ def drop(
     address: str | None = None,
     json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
     deadline: str = "5s",
-) -> None:
+) -> int:
     """Remove a namespace's blocks from a node.
 
-    They are hidden at once; leased bytes are freed when their leases end, within a minute.
+    They are hidden at once; leased bytes are freed when their leases end, within a minute. Exit
+    code 1 if the node has no such namespace: it says which one is near.
 
     Parameters
     ----------
@@ -40,17 +42,29 @@ def drop(
     """
     deadline_s = parse_duration(deadline, "deadline")
     names = read_namespace(namespace)
+    shown = names.fingerprint.hex()
     with reach(address, deadline_s) as memory:
-        space = memory.attach(names, deadline_s=deadline_s)
         try:
+            known = memory.stat(deadline_s)["namespaces"].values()
+            here = any(space["fingerprint"] == shown for space in known)
+            # Where it is not here this opens it, empty, until the node needs its place: the node
+            # alone can say which one is near.
+            space = memory.attach(names, deadline_s=deadline_s)
             dropped = space.drop(deadline_s=deadline_s)
         except NodeError as error:
             raise UnreachableError(f"the node does not answer: {error}") from None
+        nearest = None if here else space.nearest
     if json_:
-        json.dump({"namespace": names.fingerprint.hex(), "dropped": dropped}, sys.stdout)
+        answer = {"namespace": shown, "here": here, "dropped": dropped, "nearest": nearest}
+        json.dump(answer, sys.stdout)
         sys.stdout.write("\n")
-    else:
+    elif here:
         sys.stdout.write(f"dropped {dropped} blocks of {names!r}\n")
+    if here:
+        return 0
+    near = f"; the most similar one here: {nearest}" if nearest else ""
+    complain(f"keepwarm: the node had no namespace {names!r}, and nothing was dropped{near}")
+    return FAILED
 
 
 def read_namespace(file: Path) -> Namespace:
@@ -59,6 +73,6 @@ def read_namespace(file: Path) -> Namespace:
         fields: dict[str, Any] = tomllib.loads(file.read_text())
     except OSError as error:
         raise ConfigError(f"file {file} cannot be read: {error.strerror}", "namespace") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # its own, of UTF-8, and of an endless number
         raise ConfigError(f"file {file} is no TOML: {error}", "namespace") from None
     return Namespace(**fields)

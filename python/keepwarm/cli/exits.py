@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from keepwarm.client import Memory, connect
 from keepwarm.config import parse_address
 from keepwarm.errors import NodeError
@@ -15,15 +20,29 @@ class UnreachableError(NodeError):
     """No node answers."""
 
 
-def reach(address: str | None, deadline_s: float) -> Memory:
-    """A memory on a node that is there now."""
+@contextmanager
+def reach(address: str | None, deadline_s: float) -> Iterator[Memory]:
+    """A memory on a node that is there now. Ctrl-C ends the process meanwhile."""
     path = parse_address(address)
-    memory = connect(path, connections_max=1, deadline_s=deadline_s)
-    health = memory.health()
-    if health["state"] != "up":
-        memory.close()
-        why = health["last_error"] or "it does not answer"
-        raise UnreachableError(
-            f"no node at {path} ({why}): start one with keepwarm serve, or give --address"
-        )
-    return memory
+    with _interruptible(), connect(path, connections_max=1, deadline_s=deadline_s) as memory:
+        health = memory.health()
+        if health["state"] != "up":
+            why = health["last_error"] or "it does not answer"
+            raise UnreachableError(
+                f"no node at {path} ({why}): start one with keepwarm serve, or give --address"
+            )
+        yield memory
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Leaves Ctrl-C to the system: Python's own handler waits for the call under way to end."""
+    ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if not ours or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import sys
+import shlex
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from keepwarm.config import load, show_size
+from keepwarm.cli.output import tell
+from keepwarm.config import load, parse_address, show_size
+from keepwarm.errors import ConfigError
 
 
 def _setting(text: str) -> Any:
@@ -108,8 +111,8 @@ def serve(
     def started() -> None:
         _say_what(running, json_)
 
-    def say(line: str) -> None:
-        _write({"event": line} if json_ else f"keepwarm: {line}")
+    def say(event: str, line: str) -> None:
+        _write({"event": event, "text": line} if json_ else f"keepwarm: {line}")
 
     run(running, started, say)
 
@@ -126,8 +129,16 @@ def _say_what(node: Any, as_json: bool) -> None:
         lines.append(f"  {name:<12} {shown:<44} {setting['origin']}")
     durable = node.config.state_dir is not None
     lines.append(f"  epochs       {'durable' if durable else 'lost with this process'}")
-    lines.append("keepwarm: ready; next: keepwarm stat")
+    lines.append(f"keepwarm: ready; next: keepwarm stat{_where(node.config.address)}")
     _write("\n".join(lines))
+
+
+def _where(address: str) -> str:
+    """What other commands must be told to find the node: they know no flag or file of this one."""
+    with suppress(ConfigError):  # without the address there is no default one either
+        if parse_address(None) == address:
+            return ""
+    return f" --address {shlex.quote(address)}"
 
 
 def _shown(value: object) -> str:
@@ -143,6 +154,4 @@ def _shown(value: object) -> str:
 
 
 def _write(what: str | dict[str, Any]) -> None:
-    text = what if isinstance(what, str) else json.dumps(what, default=str)
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
+    tell(what if isinstance(what, str) else json.dumps(what, default=str))

@@ -89,13 +89,14 @@ def _by_reason(figures: Mapping[str, Any], name: str) -> str:
 def _show(figures: Mapping[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
     plain = Table(box=None, show_header=False, pad_edge=False)
     plain.add_column(style="bold")
     plain.add_column(overflow="fold")
     for name, value in _rows(figures):
-        plain.add_row(name, value)
+        plain.add_row(name, Text(value))  # names in it are no markup
     console.print(plain)
     if figures["namespaces"]:
         console.print()
@@ -104,6 +105,7 @@ def _show(figures: Mapping[str, Any]) -> None:
 
 def _namespaces(figures: Mapping[str, Any]) -> Any:
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("namespace", "tenant", "model"):
@@ -113,8 +115,8 @@ def _namespaces(figures: Mapping[str, Any]) -> Any:
     for space in figures["namespaces"].values():
         table.add_row(
             space["fingerprint"][:12],
-            space["tenant"],
-            space["model"],
+            Text(space["tenant"]),
+            Text(space["model"]),
             str(space["epoch"]),
             str(space["blocks"]),
             show_size(space["bytes"]),

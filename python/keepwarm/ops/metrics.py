@@ -140,7 +140,7 @@ SERVER = (
 CATALOGUE: tuple[Metric, ...] = STORE + TENANTS + NAMESPACES + SERVER
 
 # Of the node itself, beside the catalogue's figures: made in keepwarm.server.metrics.
-NODE_INFO = Metric("keepwarm_node", "gauge", "1, with what the node is in its labels.", "")
+NODE_INFO = Metric("keepwarm_node_info", "gauge", "1, with what the node is in its labels.", "")
 NODE_READY = Metric("keepwarm_node_ready", "gauge", "1 while the node takes calls.", "")
 NODE_START = Metric("keepwarm_node_start_time_seconds", "gauge", "When it started, Unix time.", "")
 NODE_LABELS = ("version", "node", "policy", "incarnation")

@@ -18,9 +18,9 @@ from starlette.routing import Route
 from keepwarm.config import Admin
 from keepwarm.errors import NodeError
 from keepwarm.server import metrics
+from keepwarm.server.connections import CONNECTIONS_MAX, Connection, local_only
 
 STOP_S_MAX = 5.0
-REQUESTS_MAX = 64
 
 
 class Node(metrics.Source, Protocol):
@@ -68,7 +68,7 @@ def bind(address: Admin) -> socket.socket:
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((address.host, address.port))
-        listening.listen(REQUESTS_MAX)
+        listening.listen(CONNECTIONS_MAX)
     except OSError as error:
         listening.close()
         why = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be had: {error.strerror}"
@@ -86,12 +86,11 @@ class AdminServer:
         host, port = self._socket.getsockname()[:2]
         self.address = Admin(host, port)
         config = uvicorn.Config(
-            app(node),
+            local_only(app(node)),
             log_level="warning",
             access_log=False,
             lifespan="off",
-            limit_concurrency=REQUESTS_MAX,
-            timeout_keep_alive=5,
+            http=Connection,
             timeout_graceful_shutdown=1,
         )
         self._server = uvicorn.Server(config)

@@ -10,7 +10,10 @@ A second signal ends the process at once. Admin HTTP answers in every state.
 from __future__ import annotations
 
 import os
+import queue
 import signal
+import socket
+import struct
 import threading
 import time
 from collections.abc import Callable
@@ -21,7 +24,7 @@ from typing import Any, Generic, TypeVar
 import keepwarm
 from keepwarm import _core
 from keepwarm.config import Loaded, make_folder, tenant_rows
-from keepwarm.errors import ClosedError
+from keepwarm.errors import ClosedError, NodeError
 from keepwarm.outcomes import nest
 from keepwarm.server.admin import AdminServer
 
@@ -101,6 +104,7 @@ class Node:
         if config.admin is not None:
             self.admin = AdminServer(self, config.admin)
         make_folder(Path(config.address).parent, "address")
+        check_free(config.address)
         if config.state_dir is not None:
             make_folder(config.state_dir, "state_dir")
         self._store = _core.Store(
@@ -138,10 +142,27 @@ class Node:
             self.admin.stop()
 
 
-def run(node: Node, started: Callable[[], None], say: Callable[[str], None]) -> None:
+def check_free(path: str) -> None:
+    """Refuses a socket on which a node listens, before memory is taken; the core asks again."""
+    with socket.socket(socket.AF_UNIX) as asking:
+        asking.settimeout(0)
+        try:
+            asking.connect(path)
+        except BlockingIOError:
+            holder = "a node that is busy"  # its queue of new connections is full
+        except OSError:
+            return  # free, or for the core to say why not
+        else:
+            peer = asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+            holder = f"pid {struct.unpack('3i', peer)[0]}"
+    raise NodeError(f"socket path {path} in use by {holder}: stop that node or choose another path")
+
+
+def run(node: Node, started: Callable[[], None], say: Callable[[str, str], None]) -> None:
     """Runs a node until a signal ends it, in the main thread.
 
-    `started` is called once it serves, `say` with a line for each later step.
+    `started` is called once it serves, `say` with the name and a line of each later step:
+    draining, overdue, stopped.
     """
     awaited = Awaited()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -150,40 +171,41 @@ def run(node: Node, started: Callable[[], None], say: Callable[[str], None]) -> 
         starting = awaited.call(node.start)
         awaited.until(lambda: starting.done or awaited.asked)
         if not starting.done:
-            say("stopped before it had started")
+            say("stopped", "stopped before it had started")
             os._exit(0)  # the store is still allocating; nothing of it outlives the process
         starting.result()
         started()
         awaited.until(lambda: awaited.asked)
-        say(f"draining, for {node.config.drain:g} s at most")
+        say("draining", f"draining, for {node.config.drain:g} s at most")
         draining = awaited.call(node.drain)
         awaited.until(lambda: draining.done)
         if not draining.result():
-            say("calls were still under way when the time to drain ended")
+            say("overdue", "calls were still under way when the time to drain ended")
     finally:
         stopping = awaited.call(node.stop)
         awaited.until(lambda: stopping.done)
         stopping.result()
-    say("stopped")
+    say("stopped", "stopped")
 
 
 class Awaited:
     """What the main thread waits for: signals, and calls that run in threads.
 
     Python runs signal handlers in the main thread alone, between two steps of it: so it must never
-    be inside a long call.
+    be inside a long call. And a handler may not wait for a lock that the step it interrupts holds,
+    as those of threading.Event are: of what the library has, SimpleQueue.put alone promises that.
     """
 
     def __init__(self) -> None:
         self.asked = False
-        self._woken = threading.Event()
+        self._woken: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def on_signal(self, number: int, _: object) -> None:
         """The first signal asks for an end; the second is one."""
         if self.asked:
             os._exit(128 + number)
         self.asked = True
-        self._woken.set()
+        self._woken.put(None)
 
     def call(self, work: Callable[[], T]) -> Call[T]:
         """Runs `work` in a thread."""
@@ -192,14 +214,13 @@ class Awaited:
     def until(self, condition: Callable[[], bool]) -> None:
         """Waits until a signal or a finished call makes it true."""
         while not condition():
-            self._woken.wait()
-            self._woken.clear()
+            self._woken.get()
 
 
 class Call(Generic[T]):
     """A call in a thread of its own."""
 
-    def __init__(self, work: Callable[[], T], woken: threading.Event) -> None:
+    def __init__(self, work: Callable[[], T], woken: queue.SimpleQueue[None]) -> None:
         self._work = work
         self._woken = woken
         self._answers: list[T] = []
@@ -214,7 +235,7 @@ class Call(Generic[T]):
         except BaseException as error:
             self._error = error
         self.done = True
-        self._woken.set()
+        self._woken.put(None)
 
     def result(self) -> T:
         """What the call returned or raised."""
