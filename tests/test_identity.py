@@ -143,7 +143,7 @@ def test_tokens_are_read_once_whoever_writes_them_meanwhile(dtype: str) -> None:
     assert namespace.block_keys(tokens) == wanted[0]
     fd = os.memfd_create("tokens")
     os.write(fd, tokens.tobytes() + others.tobytes())
-    memory = memoryview(tokens).cast("B")
+    memory = tokens.data.cast("B")
 
     def write() -> None:
         while not ended.is_set():

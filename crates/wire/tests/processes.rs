@@ -150,6 +150,8 @@ fn lateness(path: &Path, node: &Process) -> Vec<Duration> {
     let keys = keys(1, 4);
     assert_eq!(put(&spaces[0], &keys, LENGTH, LONG), [PutOutcome::Stored; 4]);
     node.signal("-STOP");
+    // Its threads stop one by one; until then one may still answer.
+    eventually("all of the node has stopped", LONG, || is_stopped(node));
     let mut late = Vec::new();
     for (n, space) in spaces.iter().enumerate() {
         let deadline = Duration::from_millis(20 + n as u64 % 30);
@@ -168,4 +170,13 @@ fn lateness(path: &Path, node: &Process) -> Vec<Duration> {
     }
     late.sort();
     late
+}
+
+/// Whether the system shows each thread of a process as stopped.
+fn is_stopped(node: &Process) -> bool {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", node.0.id())).expect("a process");
+    tasks.flatten().all(|task| {
+        let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
+    })
 }

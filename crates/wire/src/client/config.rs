@@ -15,8 +15,8 @@ pub const SUBSCRIPTIONS_MAX: usize = 16;
 pub struct ConnectConfig {
     /// The node's socket.
     pub path: PathBuf,
-    /// Connections for calls at once, 1 to 64; subscriptions have their own. Too few: threads wait for each other's transfers; too many:
-    /// the node's limit on clients is reached sooner.
+    /// Connections for calls at once, 1 to 64; subscriptions have their own. Too few: threads wait
+    /// for each other's transfers; too many: the node's limit on clients is reached sooner.
     pub connections_max: usize,
     /// What connecting at start may take; afterwards each call's own deadline holds.
     pub deadline: Duration,

@@ -354,7 +354,7 @@ fn connect(config: &ConnectConfig, until: Deadline) -> Result<Socket, Cut> {
             // The node's queue is full; nothing tells when it no longer is.
             Err(Errno::AGAIN) => {
                 let Some(left) = until.left() else { return Err(Cut::Deadline) };
-                // Not by a poll: a socket that is not connected has hung up, which ends one at once.
+                // Not by a poll: to it a socket that is not connected has hung up.
                 std::thread::sleep(left.min(QUEUE_PAUSE));
             }
             Err(error) => return Err(Cut::Unreachable(error.into())),
