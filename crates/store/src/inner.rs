@@ -18,6 +18,7 @@ use crate::index::{Index, Slot, State};
 use crate::leases::{Lease, Leases};
 use crate::namespaces::Namespaces;
 use crate::pending::Fillings;
+use crate::policy::Policy;
 use crate::stats::Counters;
 use crate::tenants::{Tenant, ticks};
 use crate::types::{BlockKey, Generation, Instant, MissReason};
@@ -163,6 +164,7 @@ impl Inner {
         self.index.entry_mut(slot).reads -= 1;
         self.reads -= 1;
         self.uncount_pin(slot);
+        self.rewind_if_skipped(slot);
         self.free_if_last_pin(slot);
     }
 
@@ -196,9 +198,19 @@ impl Inner {
             let tenant = self.tenant_of(slot);
             self.leased -= granules;
             self.tenants[tenant].leased -= granules;
+            self.rewind_if_skipped(slot);
         }
         self.uncount_pin(slot);
         self.free_if_last_pin(slot);
+    }
+
+    /// A block that an eviction passed over may be the next to leave now.
+    #[inline]
+    fn rewind_if_skipped(&mut self, slot: Slot) {
+        if !self.index.slots.is_pinned(slot) && self.index.meta_mut(slot).take_skipped() {
+            let tenant = self.tenant_of(slot);
+            self.tenants[tenant].policy.rewind();
+        }
     }
 
     pub fn end_lease(&mut self, lease: &Lease) {
