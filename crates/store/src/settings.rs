@@ -88,7 +88,7 @@ impl Inner {
             tenants: config.tenants.iter().map(tenant).collect(),
             namespaces: Namespaces::new(limits.namespaces_max),
             ghosts: Ghosts::new(limits.ghosts.expect("settled"), seeds[3]),
-            leases: Leases::new(limits.leases_max, limits.lease_slots_max),
+            leases: Leases::new(limits.leases_max, limits.lease_slots_max, config.tenants.len()),
             fillings: Fillings::new(limits.filling_max),
             events: EventRing::new(limits.event_ring),
             limits,
