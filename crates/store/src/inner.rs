@@ -217,11 +217,18 @@ impl Inner {
         lease.slots.iter().for_each(|slot| self.unpin_lease(*slot));
     }
 
-    /// Ends leases whose time has come, a bounded number of them.
+    /// Ends leases whose time has come, a bounded number of them and of their slots.
     pub fn expire_leases(&mut self, now: Instant) -> bool {
         const ENDED_MAX: usize = 256;
+        const SLOTS_MAX: usize = 16_384;
+        let mut slots = 0;
         for ended in 0..ENDED_MAX {
+            // At most one lease more than the slots allow.
+            if slots >= SLOTS_MAX {
+                break;
+            }
             let Some(lease) = self.leases.expire(now) else { return ended > 0 };
+            slots += lease.slots.len();
             // A lease has at least one slot; which tenant's is told by any of them.
             let tenant = lease.slots.first().map(|slot| self.tenant_of(*slot));
             if let Some(tenant) = tenant {
