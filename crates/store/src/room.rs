@@ -228,7 +228,9 @@ fn move_part(
     }
     inner.records_promised += pool_need(place.part);
     let hash = MutexGuard::unlocked(inner, || {
-        copy_between(arena, room, &place.extents, place.length as usize)
+        // SAFETY: the read pin above holds the old place, and `room` is not anyone's yet.
+        // `tests/stress.rs` would see bytes of another block.
+        unsafe { copy_between(arena, room, &place.extents, place.length as usize) }
     });
     inner.records_promised -= pool_need(place.part);
     let is_listed = inner.index.meta(slot).state() == State::Ready;
