@@ -54,6 +54,7 @@ pub(crate) fn settle(mut config: StoreConfig) -> Result<StoreConfig, StoreError>
     }
     // No more can be incomplete than there are entries.
     limits.filling_max = limits.filling_max.min(blocks as u32);
+    limits.writing_bytes_max.get_or_insert(config.capacity_bytes / 2);
     limits.ghosts.get_or_insert(blocks as u32);
     if !config.tenants.iter().any(|tenant| tenant.name == DEFAULT_TENANT) {
         config.tenants.insert(0, TenantConfig::public_default());
