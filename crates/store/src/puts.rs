@@ -113,7 +113,7 @@ fn claim(inner: &mut Locked<'_>, ns: u16, put: BlockPut, now: Instant) -> Result
     let place = inner.index.entry(slot).next;
     let (filling, state) = inner.fillings.at(place);
     state.begin(put.part, now);
-    inner.records_promised += pool_need(put.part);
+    inner.records_promised += pool_need(put.part, &extents);
     inner.charge_writer(ns, &extents);
     let BlockPut { part, len, engine_hash, .. } = put;
     Ok(Claim { ns, slot, filling, part, len, engine_hash, extents })
@@ -198,7 +198,7 @@ impl Store {
         let now = self.clock.now();
         let mut locked = self.lock();
         let inner = &mut *locked;
-        inner.records_promised -= pool_need(claim.part);
+        inner.records_promised -= pool_need(claim.part, &claim.extents);
         let Some(filling) = inner.fillings.get(claim.filling) else {
             // Cancelled by an epoch or a drop while it was written.
             inner.settle_writer(claim.ns, &claim.extents, false);
@@ -228,7 +228,7 @@ impl Store {
     pub(crate) fn abort(&self, claim: &Claim, reason: Option<ShedReason>) {
         let mut inner = self.lock();
         let now = self.clock.now();
-        inner.records_promised -= pool_need(claim.part);
+        inner.records_promised -= pool_need(claim.part, &claim.extents);
         inner.settle_writer(claim.ns, &claim.extents, false);
         if let Some(filling) = inner.fillings.get(claim.filling) {
             filling.abort(claim.part, now);
