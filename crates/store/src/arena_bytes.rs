@@ -1,11 +1,14 @@
-//! Reads and writes of arena bytes by the store itself. Safe to call only with a place that a pin
-//! or a grant holds; the callers are the guards, reports and moves, which do.
+//! Reads and writes of arena bytes by the store itself, with a place that a pin or a grant holds;
+//! the callers are the guards, reports and moves, which do.
 
 use crate::arena::{Arena, Extents};
 use crate::checksum::Hasher;
 
-/// XXH3-64 of the first `len` bytes at `extents`, which the caller has pinned.
-pub(crate) fn hash_of(arena: &Arena, extents: &Extents, len: usize) -> u64 {
+/// XXH3-64 of the first `len` bytes at `extents`.
+///
+/// # Safety
+/// The caller has pinned `extents`: nobody writes them meanwhile.
+pub(crate) unsafe fn hash_of(arena: &Arena, extents: &Extents, len: usize) -> u64 {
     let mut hasher = Hasher::new();
     for (at, bytes) in arena.pieces(extents, len) {
         // SAFETY: `pieces` yields mapped ranges of the arena. The caller's pin keeps the place
@@ -16,8 +19,11 @@ pub(crate) fn hash_of(arena: &Arena, extents: &Extents, len: usize) -> u64 {
     hasher.digest()
 }
 
-/// Copies a pinned part to `to`, which is as long, and returns XXH3-64 of what was copied.
-pub(crate) fn copy_out(arena: &Arena, extents: &Extents, mut to: &mut [u8]) -> u64 {
+/// Copies a part to `to`, which is as long, and returns XXH3-64 of what was copied.
+///
+/// # Safety
+/// The caller has pinned `extents`: nobody writes them meanwhile.
+pub(crate) unsafe fn copy_out(arena: &Arena, extents: &Extents, mut to: &mut [u8]) -> u64 {
     let mut hasher = Hasher::new();
     for (at, bytes) in arena.pieces(extents, to.len()) {
         let (piece, rest) = to.split_at_mut(bytes);
@@ -29,8 +35,11 @@ pub(crate) fn copy_out(arena: &Arena, extents: &Extents, mut to: &mut [u8]) -> u
     hasher.digest()
 }
 
-/// Copies `from` to a place that the caller alone may write, and returns its XXH3-64.
-pub(crate) fn copy_in(arena: &Arena, extents: &Extents, mut from: &[u8]) -> u64 {
+/// Copies `from` to `extents`, and returns its XXH3-64.
+///
+/// # Safety
+/// The caller alone may read or write `extents`.
+pub(crate) unsafe fn copy_in(arena: &Arena, extents: &Extents, mut from: &[u8]) -> u64 {
     let mut hasher = Hasher::new();
     for (at, bytes) in arena.pieces(extents, from.len()) {
         let (piece, rest) = from.split_at(bytes);
@@ -42,9 +51,11 @@ pub(crate) fn copy_in(arena: &Arena, extents: &Extents, mut from: &[u8]) -> u64 
     hasher.digest()
 }
 
-/// Copies `len` bytes between two places of the arena: `from` pinned, `to` the caller's alone.
-/// Returns XXH3-64 of what was copied.
-pub(crate) fn copy_between(arena: &Arena, to: &Extents, from: &Extents, len: usize) -> u64 {
+/// Copies `len` bytes between two places of the arena and returns XXH3-64 of what was copied.
+///
+/// # Safety
+/// The caller has pinned `from`, and alone may read or write `to`.
+pub(crate) unsafe fn copy_between(arena: &Arena, to: &Extents, from: &Extents, len: usize) -> u64 {
     let (mut targets, mut sources) = (arena.pieces(to, len), arena.pieces(from, len));
     let (mut target, mut source) = (targets.next(), sources.next());
     let mut hasher = Hasher::new();

@@ -36,7 +36,9 @@ impl Inner {
             return None;
         };
         self.index.entry_mut(slot).next = name.place;
-        self.namespaces.at_mut(ns).filling += 1;
+        let space = self.namespaces.at_mut(ns);
+        space.filling += 1;
+        self.tenants[space.tenant].filling += 1;
         Some(slot)
     }
 
@@ -49,6 +51,7 @@ impl Inner {
         space.live += 1;
         let (number, era) = (space.tenant, space.era);
         let tenant = &mut self.tenants[number];
+        tenant.filling -= 1;
         let meta = self.index.meta_mut(slot);
         meta.complete();
         meta.expiry = tenant.expiry(self.opened, now);
@@ -74,7 +77,9 @@ impl Inner {
         let entry = *self.index.entry(slot);
         assert_eq!(self.index.meta(slot).state(), State::Filling);
         self.fillings.close(entry.next);
-        self.namespaces.at_mut(entry.ns).filling -= 1;
+        let space = self.namespaces.at_mut(entry.ns);
+        space.filling -= 1;
+        self.tenants[space.tenant].filling -= 1;
         self.index.unlist(slot);
         self.free_block(slot);
     }
@@ -216,7 +221,9 @@ impl Inner {
         let space = self.namespaces.at_mut(ns);
         space.writers += 1;
         space.granules += granules;
-        self.tenants[space.tenant].used += granules;
+        let tenant = &mut self.tenants[space.tenant];
+        tenant.used += granules;
+        tenant.writing += granules;
         self.writing += granules;
     }
 
@@ -226,9 +233,11 @@ impl Inner {
         let space = self.namespaces.at_mut(ns);
         space.writers -= 1;
         self.writing -= granules;
+        let tenant = &mut self.tenants[space.tenant];
+        tenant.writing -= granules;
         if !keep {
             space.granules -= granules;
-            self.tenants[space.tenant].used -= granules;
+            tenant.used -= granules;
             self.allocator.free(extents);
         }
     }

@@ -5,6 +5,7 @@ use crate::index::{Slot, State};
 use crate::inner::Inner;
 use crate::policy::Policy;
 use crate::store::Store;
+use crate::tenants::Tenant;
 
 impl Store {
     /// Counts everything again and says what does not add up.
@@ -171,6 +172,9 @@ impl Inner {
         }
         equal("hidden blocks", hidden, self.hidden)?;
         let filling: u64 = counts.iter().map(|kinds| kinds[2]).sum();
+        let of_tenants = |count: fn(&Tenant) -> u64| self.tenants.iter().map(count).sum::<u64>();
+        equal("tenants' incomplete blocks", filling, of_tenants(|t| u64::from(t.filling)))?;
+        equal("tenants' writing granules", of_tenants(|t| t.writing), self.writing)?;
         equal("incomplete blocks", filling, self.fillings.len() as u64)
     }
 }

@@ -64,8 +64,10 @@ pub struct Limits {
     pub leases_max: u32,
     /// Blocks held by all leases together, each counted once for each lease.
     pub lease_slots_max: u32,
-    /// Arena bytes granted to writers that have not committed. Beyond it puts are shed.
-    pub writing_bytes_max: u64,
+    /// Arena bytes granted to writers that have not committed; none: half of the arena. Beyond it
+    /// puts are shed, except when nothing else is being written. One of several tenants gets at
+    /// most a quarter of the arena, and of the incomplete blocks.
+    pub writing_bytes_max: Option<u64>,
     /// Reads in flight beyond which puts are shed, because loads come first.
     pub reads_watermark: u32,
     /// Keys remembered after they left, to tell evicted from absent; none: as many as blocks.
@@ -81,7 +83,7 @@ impl Default for Limits {
             filling_max: 8_192,
             leases_max: 65_536,
             lease_slots_max: 1 << 21,
-            writing_bytes_max: u64::MAX,
+            writing_bytes_max: None,
             reads_watermark: 8_192,
             ghosts: None,
         }

@@ -18,6 +18,7 @@ use crate::index::{Index, Slot, State};
 use crate::leases::{Lease, Leases};
 use crate::namespaces::Namespaces;
 use crate::pending::Fillings;
+use crate::policy::Policy;
 use crate::stats::Counters;
 use crate::tenants::{Tenant, ticks};
 use crate::types::{BlockKey, Generation, Instant, MissReason, NamespaceId};
@@ -164,6 +165,7 @@ impl Inner {
         self.index.entry_mut(slot).reads -= 1;
         self.reads -= 1;
         self.uncount_pin(slot);
+        self.rewind_if_skipped(slot);
         self.free_if_last_pin(slot);
     }
 
@@ -197,20 +199,37 @@ impl Inner {
             let tenant = self.tenant_of(slot);
             self.leased -= granules;
             self.tenants[tenant].leased -= granules;
+            self.rewind_if_skipped(slot);
         }
         self.uncount_pin(slot);
         self.free_if_last_pin(slot);
+    }
+
+    /// A block that an eviction passed over may be the next to leave now.
+    #[inline]
+    fn rewind_if_skipped(&mut self, slot: Slot) {
+        if !self.index.slots.is_pinned(slot) && self.index.meta_mut(slot).take_skipped() {
+            let tenant = self.tenant_of(slot);
+            self.tenants[tenant].policy.rewind();
+        }
     }
 
     pub fn end_lease(&mut self, lease: &Lease) {
         lease.slots.iter().for_each(|slot| self.unpin_lease(*slot));
     }
 
-    /// Ends leases whose time has come, a bounded number of them.
+    /// Ends leases whose time has come, a bounded number of them and of their slots.
     pub fn expire_leases(&mut self, now: Instant) -> bool {
         const ENDED_MAX: usize = 256;
+        const SLOTS_MAX: usize = 16_384;
+        let mut slots = 0;
         for ended in 0..ENDED_MAX {
+            // At most one lease more than the slots allow.
+            if slots >= SLOTS_MAX {
+                break;
+            }
             let Some(lease) = self.leases.expire(now) else { return ended > 0 };
+            slots += lease.slots.len();
             // A lease has at least one slot; which tenant's is told by any of them.
             let tenant = lease.slots.first().map(|slot| self.tenant_of(*slot));
             if let Some(tenant) = tenant {

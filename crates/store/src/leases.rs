@@ -12,6 +12,7 @@ use crate::types::{Instant, LeaseId};
 #[derive(Debug)]
 pub(crate) struct Lease {
     session: u64,
+    tenant: usize,
     pub slots: Vec<Slot>,
     granted: Instant,
     end: Instant,
@@ -27,10 +28,19 @@ pub(crate) struct Leases {
     slots: usize,
     leases_max: usize,
     slots_max: usize,
+    /// Leases and their slots, by tenant.
+    held: Vec<[usize; 2]>,
+    /// What one tenant may hold.
+    share: [usize; 2],
 }
 
+/// One of several tenants gets at most one part in this many of leases and of their slots.
+const TENANT_SHARE: usize = 4;
+
 impl Leases {
-    pub fn new(leases_max: u32, slots_max: u32) -> Leases {
+    pub fn new(leases_max: u32, slots_max: u32, tenants: usize) -> Leases {
+        let parts = if tenants > 1 { TENANT_SHARE } else { 1 };
+        let share = [leases_max, slots_max].map(|max| (max as usize).div_ceil(parts));
         Leases {
             by_id: HashMap::new(),
             by_end: BTreeSet::new(),
@@ -39,6 +49,8 @@ impl Leases {
             slots: 0,
             leases_max: leases_max as usize,
             slots_max: slots_max as usize,
+            held: vec![[0; 2]; tenants],
+            share,
         }
     }
 
@@ -46,15 +58,19 @@ impl Leases {
         self.by_id.len()
     }
 
-    /// Whether one more lease of so many slots stays within the bounds.
-    pub fn has_room(&self, slots: usize) -> bool {
-        self.by_id.len() < self.leases_max && self.slots + slots <= self.slots_max
+    /// Whether one more lease of so many slots stays within the bounds, the tenant's included.
+    pub fn has_room(&self, tenant: usize, slots: usize) -> bool {
+        let [leases, held] = self.held[tenant];
+        self.by_id.len() < self.leases_max
+            && self.slots + slots <= self.slots_max
+            && leases < self.share[0]
+            && held + slots <= self.share[1]
     }
 
     /// Grants a lease; the caller has pinned the slots. Returns how long it holds.
     pub fn grant(
         &mut self,
-        session: u64,
+        (session, tenant): (u64, usize),
         slots: Vec<Slot>,
         hold: Duration,
         now: Instant,
@@ -63,9 +79,11 @@ impl Leases {
         let end = now.after(hold);
         self.next_id += 1;
         self.slots += slots.len();
+        self.held[tenant][0] += 1;
+        self.held[tenant][1] += slots.len();
         self.by_end.insert((end, id));
         self.by_session.insert((session, id));
-        self.by_id.insert(id, Lease { session, slots, granted: now, end });
+        self.by_id.insert(id, Lease { session, tenant, slots, granted: now, end });
         (LeaseId(id), hold)
     }
 
@@ -118,6 +136,8 @@ impl Leases {
         self.by_end.remove(&(lease.end, id));
         self.by_session.remove(&(lease.session, id));
         self.slots -= lease.slots.len();
+        self.held[lease.tenant][0] -= 1;
+        self.held[lease.tenant][1] -= lease.slots.len();
         Some(lease)
     }
 }
@@ -134,8 +154,8 @@ mod tests {
 
     #[test]
     fn a_lease_ends_by_the_clock() {
-        let mut leases = Leases::new(8, 8);
-        let (_, hold) = leases.grant(1, vec![4, 5], 2 * SECOND, at(10));
+        let mut leases = Leases::new(8, 8, 1);
+        let (_, hold) = leases.grant((1, 0), vec![4, 5], 2 * SECOND, at(10));
         assert_eq!(hold, 2 * SECOND);
         assert!(leases.expire(at(11)).is_none());
         assert_eq!(leases.expire(at(12)).unwrap().slots, [4, 5]);
@@ -145,8 +165,8 @@ mod tests {
 
     #[test]
     fn renewals_end_after_a_minute_in_all() {
-        let mut leases = Leases::new(8, 8);
-        let (id, hold) = leases.grant(1, vec![4], 99 * SECOND, at(0));
+        let mut leases = Leases::new(8, 8, 1);
+        let (id, hold) = leases.grant((1, 0), vec![4], 99 * SECOND, at(0));
         assert_eq!(hold, LEASE_MAX);
         for second in (5..50).step_by(5) {
             assert!(leases.renew(1, id, 10 * SECOND, at(second)));
@@ -162,8 +182,8 @@ mod tests {
 
     #[test]
     fn only_its_own_session_releases_it_and_twice_is_harmless() {
-        let mut leases = Leases::new(8, 8);
-        let (id, _) = leases.grant(1, vec![4], SECOND, at(0));
+        let mut leases = Leases::new(8, 8, 1);
+        let (id, _) = leases.grant((1, 0), vec![4], SECOND, at(0));
         assert!(leases.release(2, id).is_none());
         assert!(!leases.renew(2, id, SECOND, at(0)));
         assert!(leases.release(1, id).is_some());
@@ -172,13 +192,25 @@ mod tests {
 
     #[test]
     fn number_and_slots_are_bounded() {
-        let mut leases = Leases::new(2, 8);
-        assert!(leases.has_room(8) && !leases.has_room(9));
-        leases.grant(1, vec![1; 3], SECOND, at(0));
-        assert!(leases.has_room(5) && !leases.has_room(6));
-        leases.grant(2, vec![1], SECOND, at(0));
-        assert!(!leases.has_room(0));
+        let mut leases = Leases::new(2, 8, 1);
+        assert!(leases.has_room(0, 8) && !leases.has_room(0, 9));
+        leases.grant((1, 0), vec![1; 3], SECOND, at(0));
+        assert!(leases.has_room(0, 5) && !leases.has_room(0, 6));
+        leases.grant((2, 0), vec![1], SECOND, at(0));
+        assert!(!leases.has_room(0, 0));
         assert!(leases.release_any(1).is_some() && leases.release_any(1).is_none());
-        assert!(leases.has_room(7));
+        assert!(leases.has_room(0, 7));
+    }
+
+    #[test]
+    fn one_of_several_tenants_gets_a_quarter() {
+        let mut leases = Leases::new(8, 32, 2);
+        assert!(leases.has_room(0, 8) && !leases.has_room(0, 9));
+        let (id, _) = leases.grant((1, 0), vec![1; 8], SECOND, at(0));
+        assert!(!leases.has_room(0, 1) && leases.has_room(1, 8));
+        leases.release(1, id);
+        leases.grant((1, 0), vec![1], SECOND, at(0));
+        leases.grant((1, 0), vec![1], SECOND, at(0));
+        assert!(!leases.has_room(0, 1) && leases.has_room(1, 8));
     }
 }

@@ -178,28 +178,51 @@ impl Inner {
         }
     }
 
-    /// Leases all slots or none.
+    /// Leases all slots or none; a slot that several keys name, once.
     fn lease(
         &mut self,
         session: u64,
         ns: u16,
-        slots: Vec<Slot>,
+        mut slots: Vec<Slot>,
         hold: Duration,
         now: Instant,
     ) -> Option<(LeaseId, Duration)> {
         let tenant = self.namespaces.at(ns).tenant;
-        let mut pinned = 0;
-        if self.leases.has_room(slots.len()) {
-            pinned = slots.iter().take_while(|slot| self.pin_lease(**slot, tenant)).count();
-        }
+        let is_granted =
+            self.leases.has_room(tenant, slots.len()) && self.pin_each_once(&mut slots, tenant);
         let counters = &mut self.tenants[tenant].counters;
-        if pinned < slots.len() {
+        if !is_granted {
             counters.leases_refused += 1;
-            slots[..pinned].iter().for_each(|slot| self.unpin_lease(*slot));
             return None;
         }
         counters.leases += 1;
-        Some(self.leases.grant(session, slots, hold, now))
+        // A lease is counted by its slots, so it must not keep room for keys that missed.
+        slots.shrink_to_fit();
+        Some(self.leases.grant((session, tenant), slots, hold, now))
+    }
+
+    /// Pins every slot once and leaves each in the list once; or pins none.
+    fn pin_each_once(&mut self, slots: &mut Vec<Slot>, tenant: usize) -> bool {
+        let (mut pinned, mut is_whole) = (0, true);
+        for at in 0..slots.len() {
+            let slot = slots[at];
+            if !self.index.meta_mut(slot).mark() {
+                continue;
+            }
+            if !self.pin_lease(slot, tenant) {
+                self.index.meta_mut(slot).unmark();
+                is_whole = false;
+                break;
+            }
+            slots[pinned] = slot;
+            pinned += 1;
+        }
+        slots.truncate(pinned);
+        slots.iter().for_each(|slot| self.index.meta_mut(*slot).unmark());
+        if !is_whole {
+            slots.iter().for_each(|slot| self.unpin_lease(*slot));
+        }
+        is_whole
     }
 
     fn touch(&mut self, ns: u16, keys: &[BlockKey], now: Instant) -> u32 {

@@ -1,5 +1,6 @@
 //! Puts, in two phases: reserve space, then commit what was written there.
 
+use crate::arena::GRANULE_BYTES;
 use crate::guards::{Claim, WriteGrant};
 use crate::index::Slot;
 use crate::index::parts::{Place, granules_of, pool_need};
@@ -9,13 +10,19 @@ use crate::pending::PartState;
 use crate::room::{Need, make_room};
 use crate::session::Session;
 use crate::store::{Locked, Store};
-use crate::types::{BlockKey, Epoch, Instant, NamespaceId, PutOutcome, ShedReason};
+use crate::types::{Epoch, Instant, NamespaceId, PutOutcome, ShedReason};
+
+/// One of several tenants gets at most one part in this many of the arena and of the places of
+/// incomplete blocks for what it is writing.
+const TENANT_SHARE: u32 = 4;
 
 /// What a put finds under its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
     Present,
     Pending,
+    /// A complete block whose part has another length.
+    Misfit,
     /// An incomplete block that lacks this part.
     Lacking(Slot),
     Nothing,
@@ -63,15 +70,20 @@ impl Session {
 /// Claims space for a part, or says why not.
 fn claim(inner: &mut Locked<'_>, ns: u16, put: BlockPut, now: Instant) -> Result<Claim, Stop> {
     inner.admit(ns, put).map_err(Stop::Shed)?;
-    let found = inner.find_for_put(ns, put.key, put.part, now);
+    let found = inner.find_for_put(ns, put, now);
     let is_new = match found {
         Found::Present => return Err(Stop::Present),
+        Found::Misfit => return Err(Stop::Shed(ShedReason::Invalid)),
         Found::Pending => return Err(Stop::Pending),
         Found::Lacking(_) => false,
         Found::Nothing => true,
     };
-    if is_new && inner.fillings.is_full() && inner.cancel_abandoned(now) == 0 {
-        return Err(Stop::Shed(ShedReason::Busy));
+    inner.has_room_to_write(ns, put).map_err(Stop::Shed)?;
+    if is_new && inner.lacks_place(ns) {
+        inner.cancel_abandoned(now);
+        if inner.lacks_place(ns) {
+            return Err(Stop::Shed(ShedReason::Busy));
+        }
     }
     let version = inner.namespaces.at(ns).version;
     let need = Need { ns, part: put.part, granules: granules_of(put.len), is_new, now };
@@ -81,13 +93,18 @@ fn claim(inner: &mut Locked<'_>, ns: u16, put: BlockPut, now: Instant) -> Result
     inner.namespaces.at_mut(ns).entered -= 1;
     let extents = extents?;
     // The lock may have been let go while blocks moved: look again.
-    let again = inner.find_for_put(ns, put.key, put.part, now);
-    let slot = match again {
+    let again = inner.find_for_put(ns, put, now);
+    let slot = match (again, inner.has_room_to_write(ns, put)) {
         _ if inner.namespaces.at(ns).version != version => Err(Stop::Shed(ShedReason::Epoch)),
-        Found::Present => Err(Stop::Present),
-        Found::Pending => Err(Stop::Pending),
-        Found::Lacking(slot) => Ok(slot),
-        Found::Nothing => inner.begin(ns, put.key, now).ok_or(Stop::Shed(ShedReason::Busy)),
+        (Found::Present, _) => Err(Stop::Present),
+        (Found::Misfit, _) => Err(Stop::Shed(ShedReason::Invalid)),
+        (Found::Pending, _) => Err(Stop::Pending),
+        (_, Err(reason)) => Err(Stop::Shed(reason)),
+        (Found::Lacking(slot), Ok(())) => Ok(slot),
+        (Found::Nothing, Ok(())) if inner.lacks_place(ns) => Err(Stop::Shed(ShedReason::Busy)),
+        (Found::Nothing, Ok(())) => {
+            inner.begin(ns, put.key, now).ok_or(Stop::Shed(ShedReason::Busy))
+        }
     };
     let slot = match slot {
         Ok(slot) => slot,
@@ -99,14 +116,14 @@ fn claim(inner: &mut Locked<'_>, ns: u16, put: BlockPut, now: Instant) -> Result
     let place = inner.index.entry(slot).next;
     let (filling, state) = inner.fillings.at(place);
     state.begin(put.part, now);
-    inner.records_promised += pool_need(put.part);
+    inner.records_promised += pool_need(put.part, &extents);
     inner.charge_writer(ns, &extents);
     let BlockPut { part, len, engine_hash, .. } = put;
     Ok(Claim { ns, slot, filling, part, len, engine_hash, extents })
 }
 
 impl Inner {
-    /// What no put may be, and what this moment does not allow.
+    /// What no put may be.
     fn admit(&self, ns: u16, put: BlockPut) -> Result<(), ShedReason> {
         let limits = &self.limits;
         if put.part >= self.namespaces.at(ns).spec.parts() || put.len == 0 {
@@ -116,22 +133,46 @@ impl Inner {
         if put.len > limits.part_bytes_max || granules > self.allocator.granules() {
             return Err(ShedReason::TooLarge);
         }
-        let writing = (self.writing + u64::from(granules)) * crate::arena::GRANULE_BYTES as u64;
-        if self.reads > u64::from(limits.reads_watermark) || writing > limits.writing_bytes_max {
+        Ok(())
+    }
+
+    /// What this moment does not allow.
+    fn has_room_to_write(&self, ns: u16, put: BlockPut) -> Result<(), ShedReason> {
+        let (limits, granules) = (&self.limits, granules_of(put.len));
+        let bytes = |granules: u64| granules * GRANULE_BYTES as u64;
+        let max = limits.writing_bytes_max.expect("settled");
+        let too_many = |writing, max| writing > 0 && bytes(writing + u64::from(granules)) > max;
+        let tenant = &self.tenants[self.namespaces.at(ns).tenant];
+        let share = if self.tenants.len() > 1 { TENANT_SHARE } else { 1 };
+        let arena = bytes(self.allocator.granules().into());
+        if self.reads > u64::from(limits.reads_watermark)
+            || too_many(self.writing, max)
+            || too_many(tenant.writing, arena / u64::from(share))
+        {
             return Err(ShedReason::Watermark);
         }
         Ok(())
     }
 
+    /// No place for one more incomplete block, in all or of this tenant.
+    fn lacks_place(&self, ns: u16) -> bool {
+        let share = if self.tenants.len() > 1 { TENANT_SHARE } else { 1 };
+        let tenant = &self.tenants[self.namespaces.at(ns).tenant];
+        self.fillings.is_full() || tenant.filling >= self.limits.filling_max.div_ceil(share)
+    }
+
     /// What is under the key; takes back what is hidden or whose time has ended.
-    fn find_for_put(&mut self, ns: u16, key: BlockKey, part: u8, now: Instant) -> Found {
-        let Some(slot) = self.index.find(ns, key) else { return Found::Nothing };
+    fn find_for_put(&mut self, ns: u16, put: BlockPut, now: Instant) -> Found {
+        let Some(slot) = self.index.find(ns, put.key) else { return Found::Nothing };
         let seen = self.see(slot, self.namespaces.at(ns).version, self.tick_of(now));
         match seen {
-            Seen::Ready => Found::Present,
+            Seen::Ready => match self.parts.get(slot, put.part) {
+                Some(place) if place.length == put.len => Found::Present,
+                _ => Found::Misfit,
+            },
             Seen::Filling => {
                 let place = self.index.entry(slot).next;
-                match self.fillings.at(place).1.part(part) {
+                match self.fillings.at(place).1.part(put.part) {
                     PartState::Missing => Found::Lacking(slot),
                     PartState::Writing | PartState::Landed => Found::Pending,
                 }
@@ -160,7 +201,7 @@ impl Store {
         let now = self.clock.now();
         let mut locked = self.lock();
         let inner = &mut *locked;
-        inner.records_promised -= pool_need(claim.part);
+        inner.records_promised -= pool_need(claim.part, &claim.extents);
         let Some(filling) = inner.fillings.get(claim.filling) else {
             // Cancelled by an epoch or a drop while it was written.
             inner.settle_writer(claim.ns, &claim.extents, false);
@@ -190,7 +231,7 @@ impl Store {
     pub(crate) fn abort(&self, claim: &Claim, reason: Option<ShedReason>) {
         let mut inner = self.lock();
         let now = self.clock.now();
-        inner.records_promised -= pool_need(claim.part);
+        inner.records_promised -= pool_need(claim.part, &claim.extents);
         inner.settle_writer(claim.ns, &claim.extents, false);
         if let Some(filling) = inner.fillings.get(claim.filling) {
             filling.abort(claim.part, now);

@@ -3,14 +3,15 @@
 //! In this order: a tenant beyond its quota gives of its own; hidden blocks go before any other;
 //! then the tenant furthest above its share (use over quota, over the arena where it has none)
 //! gives the block that its policy names; and where enough is free but scattered, blocks move.
-//! Pinned blocks stay. The work of one put is bounded.
+//! Pinned blocks stay. What one put evicts and moves is bounded by a small multiple of what it
+//! needs, and it lets go of the lock between steps; what does not suffice then is shed.
 
 use parking_lot::MutexGuard;
 
 use crate::arena::{Arena, Extents};
 use crate::arena_bytes::copy_between;
 use crate::blocks::Leaves;
-use crate::index::parts::{Place, pool_need};
+use crate::index::parts::{Place, part_need, pool_need};
 use crate::index::{Slot, State};
 use crate::inner::{Inner, Seen};
 use crate::policy::Policy;
@@ -19,10 +20,23 @@ use crate::types::{Instant, ShedReason};
 
 /// Slots that one eviction looks at for hidden blocks.
 const SWEEP_EACH: u32 = 64;
-/// Slots that a policy may look at for one block to evict.
+/// Slots that a policy may look at for one block to evict, under one hold of the lock.
 const LOOKS_MAX: u32 = 4096;
-/// Windows that one put clears by moving blocks; then it evicts.
-const WINDOWS_MAX: u32 = 2;
+/// How many times one put lets a policy look at that many.
+const LOOKS_TURNS: u32 = 64;
+/// Windows that one put clears by moving blocks: a block may need one for each of its extents.
+const WINDOWS_MAX: u32 = 8;
+/// Blocks that leave under one hold of the lock.
+const HOLD_MAX: u32 = 256;
+/// One put evicts at most this many times what it needs ...
+const EVICTED_TIMES: u32 = 4;
+/// ... and one part in this many of the arena, below which no window is cleared ...
+const EVICTED_SHARE: u32 = 32;
+/// ... and so many granules, for slots and part records.
+const EVICTED_MORE: u32 = 64;
+/// After a search in vain, the next one is worth its time when one part in this many of what is
+/// needed has left.
+const RETRY_SHARE: u32 = 64;
 
 /// Space that a put needs.
 #[derive(Clone, Copy, Debug)]
@@ -35,82 +49,209 @@ pub(crate) struct Need {
     pub now: Instant,
 }
 
+/// Which blocks may make room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Which {
+    Any,
+    /// Those that hold records of the parts' pool: no other brings one back.
+    Pooled,
+}
+
+/// What came of an eviction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Evicted {
+    /// So many granules left, or as many hidden blocks.
+    Some(u32),
+    /// All that were looked at are pinned; there are more.
+    OutOfLooks,
+    Nothing,
+}
+
+/// What one put may still do to others' blocks.
+struct Work {
+    /// Granules that may leave.
+    left: u32,
+    /// Evictions under this hold of the lock.
+    held: u32,
+    turns: u32,
+    windows: u32,
+    /// Granules to leave before the next search for space.
+    until_retry: u32,
+    is_possible: bool,
+}
+
+impl Work {
+    fn new(need: Need, arena: u32) -> Work {
+        let left = need.granules.saturating_mul(EVICTED_TIMES);
+        let left = left.saturating_add(arena / EVICTED_SHARE + EVICTED_MORE);
+        Work { left, held: 0, turns: 0, windows: 0, until_retry: 0, is_possible: false }
+    }
+
+    /// Lets others have the lock between bounded steps.
+    fn breathe(&mut self, inner: &mut MutexGuard<'_, Inner>) {
+        if self.held >= HOLD_MAX {
+            self.held = 0;
+            MutexGuard::bump(inner);
+        }
+    }
+
+    /// Whether one block more may leave for this put; asked before each.
+    fn permit(&mut self, inner: &Inner, need: Need) -> Result<(), ShedReason> {
+        if self.left == 0 {
+            return Err(inner.why_full());
+        }
+        if !self.is_possible && !inner.could_fit(need.granules) {
+            return Err(inner.why_full());
+        }
+        self.is_possible = true;
+        Ok(())
+    }
+
+    fn count(&mut self, evicted: Evicted, reason: ShedReason) -> Result<(), ShedReason> {
+        match evicted {
+            Evicted::Some(granules) => {
+                self.held += 1;
+                self.left = self.left.saturating_sub(granules.max(1));
+                self.until_retry = self.until_retry.saturating_sub(granules);
+                Ok(())
+            }
+            Evicted::OutOfLooks if self.turns < LOOKS_TURNS => {
+                self.turns += 1;
+                self.held = HOLD_MAX;
+                Ok(())
+            }
+            Evicted::OutOfLooks | Evicted::Nothing => Err(reason),
+        }
+    }
+}
+
 /// Finds space for a part: a slot, part records, and extents. May let go of the lock while bytes
-/// move; the caller looks again at what it knew.
+/// move and between bounded steps; the caller looks again at what it knew.
 pub(crate) fn make_room(
     inner: &mut MutexGuard<'_, Inner>,
     arena: &Arena,
     need: Need,
 ) -> Result<Extents, ShedReason> {
-    let mut windows = 0;
+    let mut work = Work::new(need, inner.allocator.granules());
     loop {
-        inner.make_quota_room(need)?;
-        let records = inner.records_promised + pool_need(need.part);
-        let lacks_slot = need.is_new && inner.index.is_full();
-        if lacks_slot || inner.parts.pool_free() < records {
-            inner.evict_one(need.now)?;
+        work.breathe(inner);
+        if let Some(tenant) = inner.over_quota(need)? {
+            work.permit(inner, need).map_err(|_| ShedReason::Quota)?;
+            let evicted = inner.evict_of(tenant, need.now, Leaves::Quota, Which::Any);
+            work.count(evicted, ShedReason::Quota)?;
             continue;
         }
-        if let Some(extents) = inner.allocator.alloc(need.granules) {
-            return Ok(extents);
-        }
-        if windows < WINDOWS_MAX && inner.allocator.free_granules() >= need.granules {
-            windows += 1;
-            if clear_window(inner, arena, need.granules) {
-                continue;
+        let lacks_slot = need.is_new && inner.index.is_full();
+        let mut lacks_records = !inner.has_records(part_need(need.part));
+        if !lacks_slot && !lacks_records && work.until_retry == 0 {
+            if let Some(extents) = inner.allocator.alloc(need.granules) {
+                if inner.has_records(pool_need(need.part, &extents)) {
+                    return Ok(extents);
+                }
+                inner.allocator.free(&extents);
+                lacks_records = true;
+            } else if inner.allocator.free_granules() >= need.granules {
+                if work.windows < WINDOWS_MAX && clear_window(inner, arena, need.granules) {
+                    work.windows += 1;
+                    continue;
+                }
+                work.until_retry = need.granules / RETRY_SHARE;
             }
         }
-        inner.evict_one(need.now)?;
+        work.permit(inner, need)?;
+        if lacks_records {
+            let evicted = inner.evict_one(need.now, Which::Pooled);
+            work.count(evicted, ShedReason::Busy)?;
+        } else {
+            let evicted = inner.evict_one(need.now, Which::Any);
+            work.count(evicted, inner.why_full())?;
+        }
     }
 }
 
 impl Inner {
-    /// Lets a tenant's own blocks go until the part fits its quota.
-    fn make_quota_room(&mut self, need: Need) -> Result<(), ShedReason> {
+    /// The part's tenant, if blocks of its own must leave for its quota.
+    fn over_quota(&self, need: Need) -> Result<Option<usize>, ShedReason> {
         let number = self.namespaces.at(need.ns).tenant;
-        let Some(quota) = self.tenants[number].quota() else { return Ok(()) };
-        if u64::from(need.granules) > quota {
+        let tenant = &self.tenants[number];
+        let Some(quota) = tenant.quota() else { return Ok(None) };
+        let granules = u64::from(need.granules);
+        // What is leased or being written stays whatever leaves.
+        if tenant.leased + tenant.writing + granules > quota {
             return Err(ShedReason::Quota);
         }
-        while self.tenants[number].used + u64::from(need.granules) > quota {
-            if !self.evict_of(number, need.now, Leaves::Quota) {
-                return Err(ShedReason::Quota);
-            }
+        Ok((tenant.used + granules > quota).then_some(number))
+    }
+
+    /// Whether the pool has so many records that nobody was promised.
+    fn has_records(&self, records: u32) -> bool {
+        self.parts.pool_free() >= self.records_promised + records
+    }
+
+    /// Whether a part could lie somewhere if every block left that may.
+    fn could_fit(&self, granules: u32) -> bool {
+        if self.leased == 0 && self.reads == 0 && self.writing == 0 && self.fillings.len() == 0 {
+            return true;
         }
-        Ok(())
+        self.allocator.could_fit(granules, |slot| self.may_move(slot))
+    }
+
+    fn may_move(&self, slot: Slot) -> bool {
+        self.index.meta(slot).state() == State::Ready && !self.index.slots.is_pinned(slot)
+    }
+
+    fn why_full(&self) -> ShedReason {
+        let is_pinned = self.leased > 0 || self.reads > 0;
+        if is_pinned { ShedReason::Leased } else { ShedReason::Busy }
     }
 
     /// Lets one block go, whoever's it is.
-    fn evict_one(&mut self, now: Instant) -> Result<(), ShedReason> {
-        if self.hidden > 0 && self.sweep(SWEEP_EACH, now) > 0 {
-            return Ok(());
+    fn evict_one(&mut self, now: Instant, which: Which) -> Evicted {
+        if self.hidden > 0 {
+            let taken = self.sweep(SWEEP_EACH, now);
+            if taken > 0 {
+                return Evicted::Some(taken);
+            }
         }
         let arena = u64::from(self.allocator.granules());
         let mut tried = vec![false; self.tenants.len()];
         while let Some(tenant) = furthest_above(&self.tenants, arena, &tried) {
-            if self.evict_of(tenant, now, Leaves::Evicted) {
-                return Ok(());
+            match self.evict_of(tenant, now, Leaves::Evicted, which) {
+                Evicted::Nothing => tried[tenant] = true,
+                evicted => return evicted,
             }
-            tried[tenant] = true;
         }
-        let is_pinned = self.leased > 0 || self.reads > 0;
-        Err(if is_pinned { ShedReason::Leased } else { ShedReason::Busy })
+        Evicted::Nothing
     }
 
-    /// Lets the block go that the tenant's policy names. False: all that it named are pinned.
-    fn evict_of(&mut self, tenant: usize, now: Instant, why: Leaves) -> bool {
-        let policy = &mut self.tenants[tenant].policy;
-        let looks = policy.len().saturating_mul(2).saturating_add(2).min(LOOKS_MAX);
-        let victim =
-            policy.evict(&mut self.index.slots, looks, |slots, slot| !slots.is_pinned(slot));
-        let Some(slot) = victim else { return false };
+    /// Lets the block go that the tenant's policy names.
+    fn evict_of(&mut self, tenant: usize, now: Instant, why: Leaves, which: Which) -> Evicted {
+        let (parts, policy) = (&self.parts, &mut self.tenants[tenant].policy);
+        let enough = policy.len().saturating_mul(4).saturating_add(4);
+        let looks = enough.min(LOOKS_MAX);
+        let is_for_pool = which == Which::Pooled;
+        if is_for_pool {
+            policy.rewind();
+        }
+        let victim = policy.evict(&mut self.index.slots, looks, |slots, slot| {
+            !slots.is_pinned(slot) && (!is_for_pool || parts.has_pooled(slot))
+        });
+        if is_for_pool {
+            // It passed over blocks that may leave for another reason.
+            policy.rewind();
+        }
+        let Some(slot) = victim else {
+            let is_all = looks == enough || is_for_pool;
+            return if is_all { Evicted::Nothing } else { Evicted::OutOfLooks };
+        };
         let version = self.namespaces.at(self.index.entry(slot).ns).version;
         let why = match self.see(slot, version, self.tick_of(now)) {
             Seen::Expired => Leaves::Expired,
             _ => why,
         };
+        let granules = self.parts.summary(slot).granules;
         self.hide_unordered(slot, why);
-        true
+        Evicted::Some(granules)
     }
 
     /// Looks at the next `slots` slots for blocks that are hidden or whose time has ended, and
@@ -138,8 +279,10 @@ impl Inner {
         for number in 0..self.tenants.len() {
             let Some(quota) = self.tenants[number].quota() else { continue };
             for _ in 0..blocks {
-                if self.tenants[number].used <= quota || !self.evict_of(number, now, Leaves::Quota)
-                {
+                if self.tenants[number].used <= quota {
+                    break;
+                }
+                if self.evict_of(number, now, Leaves::Quota, Which::Any) == Evicted::Nothing {
                     break;
                 }
             }
@@ -147,8 +290,8 @@ impl Inner {
     }
 }
 
-/// Joins scattered free space: moves the blocks out of the cheapest window of the arena. True if
-/// something changed, so that another try makes sense.
+/// Joins scattered free space: moves the blocks out of the cheapest window of the arena. False if
+/// there is no such window: then blocks have to leave.
 fn clear_window(inner: &mut MutexGuard<'_, Inner>, arena: &Arena, granules: u32) -> bool {
     let Inner { allocator, index, parts, .. } = &mut **inner;
     let window = allocator.window_to_clear(granules, |slot| {
@@ -157,21 +300,20 @@ fn clear_window(inner: &mut MutexGuard<'_, Inner>, arena: &Arena, granules: u32)
     });
     let Some(window) = window else { return false };
     inner.allocator.hold(window);
-    let (mut at, mut moved) = (window.first_granule, false);
-    while let Some((slot, _)) = inner.allocator.next_owner(window, at) {
+    let mut at = window.first_granule;
+    while let Some((slot, next)) = inner.allocator.next_owner(window, at) {
         if !move_block(inner, arena, slot, window.first_granule..window.end()) {
-            // Pinned meanwhile: the window cannot be emptied.
+            // Pinned meanwhile, or there is no place for it: the window cannot be emptied.
             break;
         }
-        moved = true;
-        at = window.first_granule;
+        at = next;
     }
     inner.allocator.release();
-    moved
+    true
 }
 
-/// Moves those parts of a block that lie in the window to other places, or evicts the block where
-/// there is none. False when it is pinned.
+/// Moves those parts of a block that lie in the window to other places. False when it is pinned or
+/// there is no place: then the policy's next block leaves, not this one.
 fn move_block(
     inner: &mut MutexGuard<'_, Inner>,
     arena: &Arena,
@@ -179,7 +321,7 @@ fn move_block(
     window: std::ops::Range<u32>,
 ) -> bool {
     loop {
-        if inner.index.meta(slot).state() != State::Ready || inner.index.slots.is_pinned(slot) {
+        if !inner.may_move(slot) {
             return false;
         }
         let mut next: Option<Place> = None;
@@ -193,12 +335,11 @@ fn move_block(
             }
         });
         let Some(place) = next else { return true };
-        let has_records = inner.parts.pool_free() >= inner.records_promised + pool_need(place.part);
-        let room = if has_records { inner.allocator.alloc(place.extents.granules()) } else { None };
-        let Some(room) = room else {
-            inner.hide(slot, Leaves::Evicted);
-            return true;
-        };
+        let Some(room) = inner.allocator.alloc(place.extents.granules()) else { return false };
+        if !inner.has_records(pool_need(place.part, &room)) {
+            inner.allocator.free(&room);
+            return false;
+        }
         match move_part(inner, arena, slot, &place, &room) {
             Moved::Done => {}
             Moved::Gone => return true,
@@ -226,11 +367,14 @@ fn move_part(
         inner.allocator.free(room);
         return Moved::Pinned;
     }
-    inner.records_promised += pool_need(place.part);
+    let records = pool_need(place.part, room);
+    inner.records_promised += records;
     let hash = MutexGuard::unlocked(inner, || {
-        copy_between(arena, room, &place.extents, place.length as usize)
+        // SAFETY: the read pin above holds the old place, and `room` is not anyone's yet.
+        // `tests/stress.rs` would see bytes of another block.
+        unsafe { copy_between(arena, room, &place.extents, place.length as usize) }
     });
-    inner.records_promised -= pool_need(place.part);
+    inner.records_promised -= records;
     let is_listed = inner.index.meta(slot).state() == State::Ready;
     inner.unpin_read(slot);
     if !is_listed {

@@ -54,6 +54,7 @@ pub(crate) fn settle(mut config: StoreConfig) -> Result<StoreConfig, StoreError>
     }
     // No more can be incomplete than there are entries.
     limits.filling_max = limits.filling_max.min(blocks as u32);
+    limits.writing_bytes_max.get_or_insert(config.capacity_bytes / 2);
     limits.ghosts.get_or_insert(blocks as u32);
     if !config.tenants.iter().any(|tenant| tenant.name == DEFAULT_TENANT) {
         config.tenants.insert(0, TenantConfig::public_default());
@@ -88,7 +89,7 @@ impl Inner {
             tenants: config.tenants.iter().map(tenant).collect(),
             namespaces: Namespaces::new(limits.namespaces_max),
             ghosts: Ghosts::new(limits.ghosts.expect("settled"), seeds[3]),
-            leases: Leases::new(limits.leases_max, limits.lease_slots_max),
+            leases: Leases::new(limits.leases_max, limits.lease_slots_max, config.tenants.len()),
             fillings: Fillings::new(limits.filling_max),
             events: EventRing::new(limits.event_ring),
             limits,

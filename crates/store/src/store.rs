@@ -125,7 +125,7 @@ impl Store {
     pub fn set_watermarks(&self, reads_in_flight: u32, writing_bytes: u64) {
         let mut inner = self.lock();
         inner.limits.reads_watermark = reads_in_flight;
-        inner.limits.writing_bytes_max = writing_bytes;
+        inner.limits.writing_bytes_max = Some(writing_bytes);
     }
 
     /// Events from `from` = (incarnation, sequence) on if the ring still holds it, else a resync

@@ -30,6 +30,10 @@ pub(crate) struct Tenant {
     pub used: u64,
     /// Granules of its blocks under leases.
     pub leased: u64,
+    /// Granules granted to its writers.
+    pub writing: u64,
+    /// Its incomplete blocks.
+    pub filling: u32,
     /// Complete blocks that are listed.
     pub blocks: u64,
     pub policy: AnyPolicy,
@@ -45,6 +49,8 @@ impl Tenant {
             ttl: config.ttl.or(ttl),
             used: 0,
             leased: 0,
+            writing: 0,
+            filling: 0,
             blocks: 0,
             policy: AnyPolicy::new(policy),
             counters: Counters::default(),

@@ -111,7 +111,8 @@ pub enum ShedReason {
     StoreDown = 9,
     /// The node refused this namespace.
     Identity = 10,
-    /// Part number or length does not fit the namespace or the other parts.
+    /// Part number or length does not fit the namespace, or the length is not that of the block
+    /// that is here.
     Invalid = 11,
 }
 

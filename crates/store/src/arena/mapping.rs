@@ -59,6 +59,8 @@ pub struct Arena {
     base: NonNull<u8>,
     bytes: u64,
     memfd: OwnedFd,
+    /// Who mapped it: a child that was forked has no mapping.
+    process: u32,
 }
 
 // SAFETY: the mapping belongs to the value alone, lives until drop and is not tied to a thread;
@@ -105,7 +107,7 @@ impl Arena {
             unsafe { mmap(std::ptr::null_mut(), length, access, MapFlags::SHARED, &memfd, 0) }
                 .map_err(os("mmap"))?;
         let base = NonNull::new(base.cast()).ok_or_else(|| os("mmap")(Errno::NOMEM))?;
-        let arena = Arena { base, bytes, memfd };
+        let arena = Arena { base, bytes, memfd, process: std::process::id() };
         arena.prepare(populate).map_err(os("populating"))?;
         Ok(arena)
     }
@@ -150,6 +152,10 @@ impl Arena {
         // not have them, nothing is lost.
         // SAFETY: advises on this value's own mapping; contents do not change.
         let _ = unsafe { madvise(start, length, Advice::LinuxHugepage) };
+        // A child that a fork makes has no business here: it could neither lock nor count what it
+        // does to blocks that the parent hands out.
+        // SAFETY: as above; this process keeps its mapping.
+        unsafe { madvise(start, length, Advice::LinuxDontFork) }?;
         if !populate {
             return Ok(());
         }
@@ -183,6 +189,10 @@ impl AsFd for Arena {
 
 impl Drop for Arena {
     fn drop(&mut self) {
+        if self.process != std::process::id() {
+            // A forked child has no such mapping; something else may be at its address.
+            return;
+        }
         // SAFETY: the mapping made in `create`, unmapped once; pointers from `pieces` are
         // documented to end with the arena.
         let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.bytes as usize) };

@@ -11,6 +11,9 @@ const MOVABLE_SHARE: u32 = 4;
 /// How many of the emptiest regions are looked at granule by granule.
 const CANDIDATES: usize = 8;
 
+/// How many runs of granules [`Allocator::could_fit`] looks at.
+const RUNS_MAX: u32 = 32_768;
+
 /// A stretch of granules to empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
@@ -68,6 +71,39 @@ impl Allocator {
         let retry = if found.is_some() { 0 } else { granules / EXTENTS_MAX as u32 };
         self.barren = free..free + retry;
         found
+    }
+
+    /// Whether `granules` could lie in few enough pieces if all that `may_leave` left. Looks at a
+    /// bounded number of runs, and says yes where those do not tell.
+    pub fn could_fit(&self, granules: u32, may_leave: impl Fn(u32) -> bool) -> bool {
+        // The longest runs so far, apart from the one at `at`.
+        let mut longest = [0u32; EXTENTS_MAX];
+        let (mut at, mut run) = (0, 0u32);
+        for _ in 0..RUNS_MAX {
+            if at >= self.granules() {
+                return false;
+            }
+            let (end, occupant) = self.run_at(at, self.granules().min(at + granules));
+            let stays = match occupant {
+                Occupant::Nobody => false,
+                Occupant::Owner(owner) => !may_leave(owner),
+                Occupant::Unknown => true,
+            };
+            if stays {
+                let shortest = longest.iter_mut().min().expect("eight of them");
+                *shortest = run.max(*shortest);
+                run = 0;
+            } else {
+                run += end - at;
+                let shortest = longest.iter().min().expect("eight of them");
+                let sum: u32 = longest.iter().sum();
+                if sum - shortest + run >= granules {
+                    return true;
+                }
+            }
+            at = end;
+        }
+        true
     }
 
     /// All extents but one from the longest free runs, the last one from the window.

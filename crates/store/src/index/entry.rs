@@ -1,10 +1,14 @@
 //! One block's place in the index: 32 B that every call reads, 8 B that some do, and the states
 //! that a place goes through.
 
+use crate::policy::SKIPPED;
 use crate::types::BlockKey;
 
 /// Number of a place in the index.
 pub(crate) type Slot = u32;
+
+/// The bit of the policy's byte that one call's own marks take; clear between calls.
+const MARKED: u8 = 0x80;
 
 /// No slot.
 pub(crate) const NONE: Slot = u32::MAX;
@@ -68,6 +72,29 @@ impl Entry {
 
 impl Meta {
     pub const FREE: Meta = Meta { expiry: 0, leases: 0, state: State::Free, policy: 0 };
+
+    /// Marks the slot for the duration of one call; false when it was marked already.
+    #[inline]
+    pub fn mark(&mut self) -> bool {
+        let is_first = self.policy & MARKED == 0;
+        self.policy |= MARKED;
+        is_first
+    }
+
+    #[inline]
+    pub fn unmark(&mut self) {
+        self.policy &= !MARKED;
+    }
+
+    /// Whether the policy passed over the slot because of a pin; asking clears it.
+    #[inline]
+    pub fn take_skipped(&mut self) -> bool {
+        let was_skipped = self.policy & SKIPPED != 0;
+        if was_skipped {
+            self.policy &= !SKIPPED;
+        }
+        was_skipped
+    }
 
     #[inline]
     pub fn state(&self) -> State {

@@ -93,9 +93,14 @@ pub(crate) fn granules_of(length: u32) -> u32 {
     length.div_ceil(GRANULE_BYTES as u32)
 }
 
-/// Pool records that a part needs at most.
-pub(crate) fn pool_need(part: u8) -> u32 {
-    u32::from(part != 0) + (EXTENTS_MAX - 1).div_ceil(EXTENTS_EACH) as u32
+/// Pool records that a part needs besides those for its extents.
+pub(crate) fn part_need(part: u8) -> u32 {
+    u32::from(part != 0)
+}
+
+/// Pool records that a part in these extents needs.
+pub(crate) fn pool_need(part: u8, extents: &Extents) -> u32 {
+    part_need(part) + (extents.len() - 1).div_ceil(EXTENTS_EACH) as u32
 }
 
 impl Parts {
@@ -120,6 +125,12 @@ impl Parts {
     /// Records left in the pool.
     pub fn pool_free(&self) -> u32 {
         self.pool_free
+    }
+
+    /// Whether records of the pool come back when the block goes.
+    pub fn has_pooled(&self, slot: Slot) -> bool {
+        let own = self.own(slot);
+        own.next_part != NONE || own.next_extents != NONE
     }
 
     #[inline]
@@ -366,7 +377,8 @@ mod tests {
             let before = parts.pool_free();
             assert!(parts.get(2, place.part).is_none());
             parts.add(2, place);
-            assert!(before - parts.pool_free() <= pool_need(place.part));
+            assert_eq!(before - parts.pool_free(), pool_need(place.part, &place.extents));
+            assert_eq!(parts.has_pooled(2), parts.pool_free() < full);
             places[..=at].iter().for_each(|p| assert_same(&parts.get(2, p.part).unwrap(), p));
         }
         let granules: u32 = places.iter().map(|place| place.extents.granules()).sum();

@@ -5,7 +5,7 @@ use super::{Links, Policy};
 
 /// One list in the order of arrival; a use changes nothing, so a touch costs nothing.
 ///
-/// A block that is leased when its turn comes goes to the front, as if it had just arrived.
+/// A block that is leased when its turn comes keeps its place and is passed over.
 ///
 /// Not suitable where few blocks serve most hits (shared system prompts): it throws them out as
 /// often as any other. It is here as the yardstick that a policy has to beat, and for stores so
@@ -34,6 +34,11 @@ impl Policy for Fifo {
         may_leave: impl FnMut(&L, u32) -> bool,
     ) -> Option<u32> {
         self.list.evict(links, looks, may_leave)
+    }
+
+    #[inline]
+    fn rewind(&mut self) {
+        self.list.rewind();
     }
 
     fn len(&self) -> u32 {

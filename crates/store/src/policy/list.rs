@@ -1,18 +1,25 @@
 //! A doubly linked list over links that someone else keeps. Every policy is made of these.
 
-use super::{Links, NO_SLOT};
+use super::{Links, NO_SLOT, SKIPPED};
 
-/// Front, back and length; the links are elsewhere.
+/// The scan for a slot that may leave begins at the back.
+const AT_BACK: u32 = NO_SLOT;
+/// The scan has passed the front.
+const AT_END: u32 = NO_SLOT - 1;
+
+/// Front, back, length and where the scan for a slot that may leave goes on; the links are
+/// elsewhere. Slots that the scan passed over keep their places.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct List {
     front: u32,
     back: u32,
     len: u32,
+    scan: u32,
 }
 
 impl Default for List {
     fn default() -> Self {
-        List { front: NO_SLOT, back: NO_SLOT, len: 0 }
+        List { front: NO_SLOT, back: NO_SLOT, len: 0, scan: AT_BACK }
     }
 }
 
@@ -21,12 +28,31 @@ impl List {
         self.len
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
+    /// The slot that the scan looks at next; `NO_SLOT` once it has passed the front.
+    pub fn candidate(&self) -> u32 {
+        match self.scan {
+            AT_BACK => self.back,
+            AT_END => NO_SLOT,
+            slot => slot,
+        }
     }
 
-    pub fn back(&self) -> u32 {
-        self.back
+    /// The candidate may not leave: the scan goes on with the next one.
+    pub fn skip<L: Links>(&mut self, links: &mut L, slot: u32) {
+        let bits = links.bits(slot);
+        if bits & SKIPPED == 0 {
+            links.set_bits(slot, bits | SKIPPED);
+        }
+        self.scan_on(links.prev(slot));
+    }
+
+    /// The scan begins at the back again.
+    pub fn rewind(&mut self) {
+        self.scan = AT_BACK;
+    }
+
+    fn scan_on(&mut self, slot: u32) {
+        self.scan = if slot == NO_SLOT { AT_END } else { slot };
     }
 
     #[inline]
@@ -39,6 +65,9 @@ impl List {
         }
         self.front = slot;
         self.len += 1;
+        if self.scan == AT_END {
+            self.scan = slot;
+        }
     }
 
     #[inline]
@@ -53,6 +82,9 @@ impl List {
             next => links.set_prev(next, prev),
         }
         self.len -= 1;
+        if self.scan == slot {
+            self.scan_on(prev);
+        }
     }
 
     #[inline]
@@ -63,20 +95,31 @@ impl List {
         }
     }
 
-    /// The slot furthest back that may leave, taken out; refused ones go to the front.
+    /// The next slot of the scan that may leave, taken out.
     pub fn evict<L: Links>(
         &mut self,
         links: &mut L,
         looks: u32,
         mut may_leave: impl FnMut(&L, u32) -> bool,
     ) -> Option<u32> {
-        for _ in 0..looks.min(self.len) {
-            let slot = self.back;
+        let mut is_last_round = self.scan == AT_BACK;
+        for _ in 0..looks {
+            if self.candidate() == NO_SLOT {
+                self.rewind();
+                if is_last_round {
+                    return None;
+                }
+                is_last_round = true;
+            }
+            let slot = self.candidate();
+            if slot == NO_SLOT {
+                return None;
+            }
             if may_leave(links, slot) {
                 self.unlink(links, slot);
                 return Some(slot);
             }
-            self.move_to_front(links, slot);
+            self.skip(links, slot);
         }
         None
     }

@@ -6,7 +6,7 @@ use super::{Links, Policy};
 /// One list: a use moves a block to the front, the back leaves. A prompt's blocks must be touched
 /// tail first, so that its head, which others share, leaves last.
 ///
-/// A block that is leased when its turn comes goes to the front: someone is about to read it.
+/// A block that is leased when its turn comes keeps its place: a lookup is not a use.
 ///
 /// Not suitable where one pass over many blocks that never return (batch jobs, crawls) must not
 /// push out what does: it has no protection against scans. Not suitable for a working set a little
@@ -37,6 +37,11 @@ impl Policy for Lru {
         may_leave: impl FnMut(&L, u32) -> bool,
     ) -> Option<u32> {
         self.list.evict(links, looks, may_leave)
+    }
+
+    #[inline]
+    fn rewind(&mut self) {
+        self.list.rewind();
     }
 
     fn len(&self) -> u32 {

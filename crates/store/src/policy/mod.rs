@@ -18,6 +18,10 @@ use crate::config::PolicyKind;
 /// No slot: the end of a list.
 pub const NO_SLOT: u32 = u32::MAX;
 
+/// The bit of a slot's byte that says that a scan passed over it since it was last rewound for it.
+/// Whoever lets go of what held the slot in place calls `rewind` if it is set.
+pub(crate) const SKIPPED: u8 = 0x40;
+
 /// Where a policy keeps its order: two links and one byte for each slot, owned by the caller. The
 /// caller never changes them between a slot's `insert` and its leaving the policy.
 pub trait Links {
@@ -52,16 +56,20 @@ pub trait Policy {
     fn remove<L: Links>(&mut self, links: &mut L, slot: u32);
 
     /// Picks the slot that leaves next among those that `may_leave`, and forgets it. The policy
-    /// MUST look at no more than `looks` slots; MUST put a refused slot where the next call does
-    /// not meet it first (else a few leased blocks at the end would cost each put its whole
-    /// budget); MUST NOT let go of a slot that may not leave; and, given twice as many looks as it
-    /// has slots and two more, MUST find one that may leave if there is one. None: nothing found.
+    /// MUST look at no more than `looks` slots; MUST NOT change a refused slot's place, since a
+    /// lookup's lease is not a use; MUST go on behind the refused ones in the next call (else a
+    /// few leased blocks at the end would cost each put its whole budget) until `rewind`; MUST NOT
+    /// let go of a slot that may not leave; and, given four times as many looks as it has slots
+    /// and four more, MUST find one that may leave if there is one. None: nothing found.
     fn evict<L: Links>(
         &mut self,
         links: &mut L,
         looks: u32,
         may_leave: impl FnMut(&L, u32) -> bool,
     ) -> Option<u32>;
+
+    /// A slot that was refused may leave now: the next `evict` begins at the end again. O(1).
+    fn rewind(&mut self);
 
     /// Slots in this policy.
     fn len(&self) -> u32;
@@ -130,6 +138,11 @@ impl Policy for AnyPolicy {
         may_leave: impl FnMut(&L, u32) -> bool,
     ) -> Option<u32> {
         dispatch!(self, policy => policy.evict(links, looks, may_leave))
+    }
+
+    #[inline]
+    fn rewind(&mut self) {
+        dispatch!(self, policy => policy.rewind())
     }
 
     fn len(&self) -> u32 {

@@ -1,7 +1,7 @@
 //! S3-FIFO: a small queue on probation before a main queue with second chances.
 
 use super::list::List;
-use super::{Links, Policy};
+use super::{Links, NO_SLOT, Policy};
 
 /// Whether the slot is in the main queue.
 const MAIN: u8 = 0b100;
@@ -64,19 +64,23 @@ impl Policy for S3Fifo {
         mut may_leave: impl FnMut(&L, u32) -> bool,
     ) -> Option<u32> {
         // Patient at first: used blocks get another round. Then uses no longer count, so that a
-        // queue of much used blocks cannot eat all looks; the refused gather at main's front.
+        // queue of much used blocks cannot eat all looks.
         let patient = (looks / 2).min(self.len().saturating_mul(4));
-        let mut refused = 0;
+        let mut is_last_round = false;
         for look in 0..looks {
-            let (count, is_patient) = (self.len(), look < patient);
-            if refused == count {
-                return None;
+            let (small, main) = (self.small.candidate(), self.main.candidate());
+            if small == NO_SLOT && main == NO_SLOT {
+                self.rewind();
+                if is_last_round {
+                    return None;
+                }
+                is_last_round = true;
+                continue;
             }
-            let small_is_large = self.small.len().saturating_mul(SMALL_SHARE) >= count;
-            let from_small =
-                !self.small.is_empty() && (small_is_large || self.main.len() == refused);
-            let slot = if from_small { self.small.back() } else { self.main.back() };
-            let uses = links.bits(slot) & USES;
+            let small_is_large = self.small.len().saturating_mul(SMALL_SHARE) >= self.len();
+            let from_small = small != NO_SLOT && (small_is_large || main == NO_SLOT);
+            let slot = if from_small { small } else { main };
+            let (is_patient, uses) = (look < patient, links.bits(slot) & USES);
             if is_patient && from_small && uses >= EARNS_MAIN {
                 self.move_to_main(links, slot, 0);
             } else if is_patient && !from_small && uses > 0 {
@@ -84,13 +88,19 @@ impl Policy for S3Fifo {
             } else if may_leave(links, slot) {
                 self.remove(links, slot);
                 return Some(slot);
+            } else if from_small {
+                self.small.skip(links, slot);
             } else {
-                // Someone is about to read it, so it has earned the main queue.
-                refused += u32::from(!is_patient);
-                self.move_to_main(links, slot, uses);
+                self.main.skip(links, slot);
             }
         }
         None
+    }
+
+    #[inline]
+    fn rewind(&mut self) {
+        self.small.rewind();
+        self.main.rewind();
     }
 
     fn len(&self) -> u32 {

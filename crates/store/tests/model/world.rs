@@ -226,8 +226,13 @@ impl World {
                 }
             }
             Reserve::Shed(reason) => {
-                let may =
-                    matches!(reason, ShedReason::Leased | ShedReason::Quota | ShedReason::Busy);
+                let may = matches!(
+                    reason,
+                    ShedReason::Leased
+                        | ShedReason::Quota
+                        | ShedReason::Busy
+                        | ShedReason::Watermark
+                );
                 assert!(may && !is_taken, "{number}/{part} is shed as {reason:?}, {block:?}");
                 let fits = self.quota.is_none_or(|quota| u64::from(len) + 4096 < quota);
                 let must = self.nothing_is_held() && fits && reason != ShedReason::Quota;

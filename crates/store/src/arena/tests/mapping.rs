@@ -42,6 +42,27 @@ fn the_limit_is_asked_before_anything_is_mapped() {
     assert!(Arena::create_within(8 * MIB, true, limit(72)).is_ok());
 }
 
+/// `dc`: not copied on fork.
+#[test]
+fn a_forked_child_has_no_arena() {
+    let arena = Arena::create(8 * MIB, false).expect("8 MiB");
+    let extents = Allocator::new(arena.granules()).alloc(1).expect("a granule");
+    let (at, _) = arena.pieces(&extents, 1).next().expect("a piece");
+    let maps = fs::read_to_string("/proc/self/smaps").expect("smaps");
+    let (mut is_arena, mut flags) = (false, None);
+    for line in maps.lines() {
+        let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+        let number = |text| usize::from_str_radix(text, 16).ok();
+        if let Some((start, end)) = range.and_then(|(a, b)| Some((number(a)?, number(b)?))) {
+            is_arena = (start..end).contains(&(at as usize));
+        } else if is_arena && line.starts_with("VmFlags:") {
+            flags = Some(line.to_string());
+        }
+    }
+    let flags = flags.expect("the arena is mapped");
+    assert!(flags.split(' ').any(|flag| flag == "dc"), "{flags}");
+}
+
 #[test]
 fn bytes_come_back() {
     for populate in [false, true] {
