@@ -18,6 +18,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
 use crate::checksum::xxh3_64;
+use crate::epoch_writes::EpochBook;
 use crate::error::StoreError;
 use crate::types::Epoch;
 
@@ -43,7 +44,7 @@ struct OpenFile {
     directory: PathBuf,
     /// A forked child has its parent's list, but not its parent's lock.
     pid: u32,
-    file: Weak<Mutex<EpochFile>>,
+    book: Weak<EpochBook>,
 }
 
 /// One namespace's fingerprint, its tenant's mark, and its epoch.
@@ -166,20 +167,21 @@ impl Drop for DirectoryLock {
 
 impl EpochFile {
     /// As `open`, but the one that is open in this process already if there is such.
-    pub fn share(directory: Option<PathBuf>) -> Result<Arc<Mutex<EpochFile>>, StoreError> {
+    pub fn share(directory: Option<PathBuf>) -> Result<Arc<EpochBook>, StoreError> {
         let pid = std::process::id();
         let mut open = OPEN.lock();
-        open.retain(|other| other.pid == pid && other.file.strong_count() > 0);
+        open.retain(|other| other.pid == pid && other.book.strong_count() > 0);
         let name = directory.as_ref().and_then(|directory| fs::canonicalize(directory).ok());
         let same = open.iter().find(|other| Some(&other.directory) == name.as_ref());
-        if let Some(file) = same.and_then(|other| other.file.upgrade()) {
-            return Ok(file);
+        if let Some(book) = same.and_then(|other| other.book.upgrade()) {
+            return Ok(book);
         }
-        let file = Arc::new(Mutex::new(EpochFile::open(directory.clone())?));
+        let file = EpochFile::open(directory.clone())?;
+        let book = Arc::new(EpochBook::new(file, directory.clone()));
         if let Some(Ok(directory)) = directory.map(fs::canonicalize) {
-            open.push(OpenFile { directory, pid, file: Arc::downgrade(&file) });
+            open.push(OpenFile { directory, pid, book: Arc::downgrade(&book) });
         }
-        Ok(file)
+        Ok(book)
     }
 
     /// Reads what is there; a directory without a file has no epochs yet.
@@ -199,7 +201,12 @@ impl EpochFile {
         Ok(EpochFile { directory, _lock: lock, records })
     }
 
-    pub fn get(&self, fingerprint: &[u8; 32]) -> Option<Epoch> {
+    pub fn iter(&self) -> impl Iterator<Item = ([u8; 32], Epoch)> + '_ {
+        self.records.iter().map(|(name, _, epoch)| (*name, *epoch))
+    }
+
+    #[cfg(test)]
+    fn get(&self, fingerprint: &[u8; 32]) -> Option<Epoch> {
         self.records.iter().find(|(name, ..)| name == fingerprint).map(|(.., epoch)| *epoch)
     }
 

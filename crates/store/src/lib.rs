@@ -7,6 +7,7 @@ mod check;
 pub mod checksum;
 pub mod clock;
 pub mod config;
+mod epoch_writes;
 pub mod epochs;
 pub mod error;
 pub mod events;

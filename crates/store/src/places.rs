@@ -4,7 +4,7 @@ use crate::error::AttachError;
 use crate::identity::NamespaceSpec;
 use crate::index::State;
 use crate::store::{Locked, Store};
-use crate::types::{Epoch, NamespaceId};
+use crate::types::NamespaceId;
 
 /// Slots looked at for the blocks of a namespace that leaves, before others get the lock.
 const CLEAR_SLOTS: u32 = 16_384;
@@ -13,12 +13,11 @@ const TRIES_MAX: usize = 8;
 
 impl Store {
     /// The namespace's place, under the lock, and how a new one differs from its most similar
-    /// sibling. A new one begins at epoch `known`.
+    /// sibling. A new one begins at its epoch on disk.
     pub(crate) fn find_place(
         &self,
         spec: NamespaceSpec,
         tenant: usize,
-        known: Epoch,
     ) -> Result<(Locked<'_>, NamespaceId, Option<String>), AttachError> {
         let fingerprint = spec.fingerprint();
         let mut spec = Some(spec);
@@ -44,6 +43,8 @@ impl Store {
             let spec = spec.take().expect("added once");
             let nearest = inner.namespaces.nearest(&spec, tenant);
             inner.next_era += 1;
+            // Under the lock: a larger one that gets there later finds the namespace.
+            let known = self.epochs.known(&fingerprint);
             let (era, since) = (inner.next_era, inner.events.next());
             let added = inner.namespaces.add(spec, tenant, known, era, since);
             return Ok((inner, added.expect("a vacant place"), nearest));

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use crate::inner::Inner;
 use crate::store::{Locked, Store};
@@ -18,6 +19,9 @@ pub struct Session {
     /// and a call looks under it: a number that is not attached may go to another namespace.
     attached: Box<[AtomicU32]>,
 }
+
+/// How long a call that brings a larger epoch waits for the disk.
+const CALL_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Why a call does not come to its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +99,7 @@ impl Session {
         if epoch > inner.namespaces.at(ns.0).epoch {
             // A write to disk: not under the store's lock.
             drop(inner);
-            let adopted = self.adopt(ns, epoch);
+            let adopted = self.adopt(ns, epoch, CALL_PATIENCE);
             inner = self.lock(ns).ok_or(Refused::Identity)?;
             if adopted.is_err() {
                 refused = Refused::NotDurable;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::blocks::Leaves;
+use crate::epoch_writes::Larger;
 use crate::epochs::{RECORDS_MAX, mark_of};
 use crate::error::{AttachError, StoreError};
 use crate::identity::{ChainKey, NamespaceSpec};
@@ -15,6 +16,9 @@ use crate::types::{BlockKey, Epoch, Instant, NamespaceId};
 /// Longest that a waiter sleeps before it looks at the store's clock again, which may be one that
 /// wakes nobody.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// How long an attach or a bump without a time of its own waits for the disk.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Session {
     /// Makes a namespace usable for the session. A larger epoch is adopted durably first; with a
@@ -30,18 +34,29 @@ impl Session {
         key_check: [u8; 8],
         epoch: Epoch,
     ) -> Result<Attached, AttachError> {
+        self.attach_within(encoding, key_check, epoch, PATIENCE)
+    }
+
+    /// As `attach`, and waits no longer than `patience` for a larger epoch to be on disk.
+    ///
+    /// # Errors
+    /// As `attach`.
+    pub fn attach_within(
+        &self,
+        encoding: &[u8],
+        key_check: [u8; 8],
+        epoch: Epoch,
+        patience: Duration,
+    ) -> Result<Attached, AttachError> {
         let spec = NamespaceSpec::decode(encoding)?;
         let tenant = self.check_tenant(&spec, key_check)?;
         let fingerprint = spec.fingerprint();
-        // Held to the end, so that nobody else adds this namespace or moves its epoch meanwhile.
-        let mut epochs = self.store.epochs.lock();
-        let known = epochs.get(&fingerprint).unwrap_or_default();
-        let (mut inner, id, nearest) = self.store.find_place(spec, tenant, known)?;
+        let (mut inner, id, nearest) = self.store.find_place(spec, tenant)?;
         // Counted before the lock is let go: a namespace in use is never recycled.
         self.note(&mut inner, id);
         if epoch > inner.namespaces.at(id.0).epoch {
             drop(inner);
-            let written = self.store.put_epoch(&mut epochs, id, fingerprint, epoch);
+            let written = self.store.put_epoch(id, fingerprint, epoch, patience);
             inner = self.store.lock();
             if let Err(error) = written {
                 self.unnote(&mut inner, id);
@@ -114,7 +129,20 @@ impl Session {
     /// # Errors
     /// The namespace is not attached, or the epoch could not be made durable.
     pub fn bump_epoch(&self, ns: NamespaceId, epoch: Epoch) -> Result<Epoch, StoreError> {
-        self.adopt(ns, epoch)
+        self.adopt(ns, epoch, PATIENCE)
+    }
+
+    /// As `bump_epoch`, and waits no longer than `patience` for it to be on disk.
+    ///
+    /// # Errors
+    /// As `bump_epoch`. The epoch may still get to the disk later, and hold from then on.
+    pub fn bump_epoch_within(
+        &self,
+        ns: NamespaceId,
+        epoch: Epoch,
+        patience: Duration,
+    ) -> Result<Epoch, StoreError> {
+        self.adopt(ns, epoch, patience)
     }
 
     /// Waits until no lease or read of an epoch older than `epoch` is left in the namespace, or
@@ -144,9 +172,12 @@ impl Session {
     }
 
     /// Adopts an epoch if it is larger than the namespace's; returns the namespace's.
-    pub(crate) fn adopt(&self, ns: NamespaceId, epoch: Epoch) -> Result<Epoch, StoreError> {
-        let store = &self.store;
-        let mut epochs = store.epochs.lock();
+    pub(crate) fn adopt(
+        &self,
+        ns: NamespaceId,
+        epoch: Epoch,
+        patience: Duration,
+    ) -> Result<Epoch, StoreError> {
         let inner = self.lock(ns).ok_or(StoreError::NotAttached(ns.0))?;
         let space = inner.namespaces.at(ns.0);
         let (known, fingerprint) = (space.epoch, space.spec.fingerprint());
@@ -154,33 +185,35 @@ impl Session {
         if epoch <= known {
             return Ok(known);
         }
-        store.put_epoch(&mut epochs, ns, fingerprint, epoch)?;
+        self.store.put_epoch(ns, fingerprint, epoch, patience)?;
         Ok(epoch)
     }
 }
 
 impl Store {
-    /// On disk first, then for every call. The caller holds the file, so epochs only grow.
+    /// On disk first, then for every call.
     fn put_epoch(
         &self,
-        epochs: &mut crate::epochs::EpochFile,
         ns: NamespaceId,
         fingerprint: [u8; 32],
         epoch: Epoch,
+        patience: Duration,
     ) -> Result<(), StoreError> {
         let inner = self.lock();
         let space = inner.namespaces.get(ns).ok_or(StoreError::NotAttached(ns.0))?;
         let tenant = mark_of(&inner.tenants[space.tenant].name);
         let share = RECORDS_MAX / inner.tenants.len();
         drop(inner);
-        let written = epochs.put(fingerprint, tenant, epoch, share);
+        let larger = Larger { fingerprint, tenant, epoch, share };
+        let written = self.epochs.put(larger, patience);
         let mut inner = self.lock();
         if let Err(error) = written {
             inner.counters(ns.0).epochs_failed += 1;
             return Err(error);
         }
         // Its place may have gone to another meanwhile; then the file knows its epoch.
-        if inner.namespaces.find(&fingerprint) == Some(ns) {
+        let is_here = inner.namespaces.find(&fingerprint) == Some(ns);
+        if is_here && epoch > inner.namespaces.at(ns.0).epoch {
             inner.namespaces.at_mut(ns.0).epoch = epoch;
             inner.hide_namespace(ns.0);
             inner.counters(ns.0).epochs += 1;

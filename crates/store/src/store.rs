@@ -10,7 +10,7 @@
 //!  commit   puts.rs     checksum ─► the last part makes the block visible (blocks.rs), an event
 //! ```
 //! One lock guards the metadata (`inner.rs`); a call holds it for microseconds and never while
-//! bytes move. Epochs go to disk under a lock of their own, taken before the first.
+//! bytes move. Epochs go to disk on a thread of their own, without a lock that other calls need.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -21,6 +21,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::arena::Arena;
 use crate::config::{PolicyKind, StoreConfig};
+use crate::epoch_writes::EpochBook;
 use crate::epochs::EpochFile;
 use crate::error::StoreError;
 use crate::events::EventFilter;
@@ -38,7 +39,7 @@ const SHRINK_TICK: u32 = 1_024;
 pub struct Store {
     pub(crate) arena: Arena,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) epochs: Arc<Mutex<EpochFile>>,
+    pub(crate) epochs: Arc<EpochBook>,
     pub(crate) policy: PolicyKind,
     /// Whether epochs survive a restart.
     pub(crate) is_durable: bool,

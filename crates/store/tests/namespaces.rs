@@ -185,3 +185,39 @@ fn a_flood_of_epochs_makes_nobody_forget_anothers() {
     let ns = attach(&a, &spec("a", "second", 1));
     assert_eq!(a.bump_epoch(ns, Epoch(1)).expect("a's share is its own"), Epoch(1));
 }
+
+#[test]
+fn a_disk_that_does_not_answer_holds_up_only_who_needs_it_and_not_for_long() {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    let directory = std::env::temp_dir().join(format!("keepwarm-hung-{}", std::process::id()));
+    let config = StoreConfig { state_dir: Some(directory.clone()), ..config(4) };
+    let (store, _clock) = open(config);
+    let session = store.session();
+    let (one, two) = (spec("a", "one", 1), spec("b", "two", 1));
+    let ns = attach(&session, &one);
+    // A pipe that nobody reads: to open it for writing never returns.
+    let pipe = directory.join("epochs.new");
+    mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a pipe");
+    let patience = Duration::from_millis(50);
+    for _ in 0..3 {
+        let text = session.bump_epoch_within(ns, Epoch(1), patience).unwrap_err().to_string();
+        assert!(text.contains("not written within 50 ms"), "{text}");
+    }
+    // One thread is in that write; these would wait for it for ever if they waited at all.
+    let other = attach(&session, &two);
+    assert_eq!(put(&session, other, ZERO, key(1), 0, b"x"), STORED);
+    assert_eq!(attach(&session, &one), ns);
+    assert_eq!(session.bump_epoch(ns, ZERO).expect("nothing to write"), ZERO);
+    assert_eq!(session.lookup(ns, ZERO, &[key(1)], 0, None).miss, Some(MissReason::Absent));
+    let found = session.lookup(ns, Epoch(1), &[key(1)], 0, None);
+    assert_eq!(found.miss, Some(MissReason::Throttled));
+    // The disk answers again.
+    drop(std::fs::File::open(&pipe).expect("the other end"));
+    let _ = std::fs::remove_file(&pipe);
+    let begun = std::time::Instant::now();
+    while session.bump_epoch(ns, Epoch(2)).is_err() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "the disk is back");
+    }
+    assert_eq!(session.lookup(ns, Epoch(2), &[key(1)], 0, None).epoch, Epoch(2));
+    let _ = std::fs::remove_dir_all(&directory);
+}

@@ -87,11 +87,16 @@ impl Transport for InProc {
         }
     }
 
-    fn attach(&self, space: &SpaceCore, _: Deadline) -> Result<(), Unserved> {
+    fn attach(&self, space: &SpaceCore, until: Deadline) -> Result<(), Unserved> {
         let session = self.session()?;
         let epoch = Epoch(space.epoch.load(Ordering::Acquire));
         let attached = session
-            .attach(space.spec.encoding(), space.key_check, epoch)
+            .attach_within(
+                space.spec.encoding(),
+                space.key_check,
+                epoch,
+                until.left().unwrap_or_default(),
+            )
             .map_err(|refused| Unserved::Refused(refused.to_string()))?;
         space.accepted(attached.epoch, attached.nearest);
         let mut known = self.attached.lock().unwrap_or_else(PoisonError::into_inner);
@@ -203,7 +208,7 @@ impl Transport for InProc {
         until: Deadline,
     ) -> Result<EpochOutcome, Unserved> {
         let (session, namespace, _) = self.joined(space)?;
-        let bumped = session.bump_epoch(namespace, epoch);
+        let bumped = session.bump_epoch_within(namespace, epoch, until.left().unwrap_or_default());
         let epoch = bumped.map_err(|error| Unserved::Refused(error.to_string()))?;
         let wait = until.left().unwrap_or_default();
         match session.wait_epoch_quiet(namespace, epoch, figures::clock_after(wait)) {
