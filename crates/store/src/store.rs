@@ -10,7 +10,7 @@
 //!  commit   puts.rs     checksum ─► the last part makes the block visible (blocks.rs), an event
 //! ```
 //! One lock guards the metadata (`inner.rs`); a call holds it for microseconds and never while
-//! bytes move. Epochs go to disk on a thread of their own, without any lock that another call needs.
+//! bytes move. Epochs go to disk on a thread of their own, without a lock that other calls need.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
