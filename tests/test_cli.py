@@ -9,9 +9,6 @@ import socket
 import subprocess
 import sys
 import threading
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
