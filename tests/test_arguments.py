@@ -251,8 +251,8 @@ def test_settings_of_open_and_connect_are_named(folder: Any) -> None:
     import keepwarm
 
     bad: list[tuple[Callable[[], Any], str]] = [
-        (lambda: keepwarm.open(10**30), "capacity is 10+: give less than 16 EiB"),
-        (lambda: keepwarm.open("9" * 400 + "GiB"), "capacity is 9+GiB: give less than 16 EiB"),
+        (lambda: keepwarm.open(10**30), "capacity is 10+: give at most 1024 PiB"),
+        (lambda: keepwarm.open("9" * 400 + "GiB"), "capacity is '9.*: give at most 1024 PiB"),
         (lambda: keepwarm.connect(b"/tmp/x"), "address is b'/tmp/x'"),  # type: ignore[arg-type]
         (lambda: keepwarm.open("much"), "capacity is 'much': give bytes, such as 16GiB"),
         (lambda: keepwarm.open(True), "capacity is True"),

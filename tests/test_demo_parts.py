@@ -174,7 +174,6 @@ def recorded() -> Record:
     record.stat_before_kill, record.stat_at_end = lives
     resident = {"VmRSS": 3 << 20, "RssAnon": 1 << 20, "RssShmem": 2 << 20}
     record.resident = {"node at start": resident}
-    record.memcpy_bytes_per_s = 1e9
     record.probe = {"get": [1e9, 2e9, 3e9], "put": [1e9] * 3, "memcpy": [2e9] * 3, "wrong_bytes": 0}
     record.machine = {"cores": 2, "load_1m": 0.5, "load_5m": 0.5}
     return record

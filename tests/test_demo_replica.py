@@ -27,7 +27,7 @@ def test_a_turn_verifies_what_landed_in_it(node: LocalNode) -> None:
     first, second = one.turn(TURN), one.turn(TURN)
     assert first["bytes_verified"] == 0
     assert (second["bytes_verified"], second["wrong_bytes"]) == (4 * 4096, 0)
-    one.space.get_into = lands_nothing  # type: ignore[method-assign]
+    one.space.get_into = lands_nothing  # type: ignore[assignment,method-assign]
     assert one.turn(TURN)["wrong_bytes"] > 4 * 4000
     one.memory.close()
 
@@ -40,6 +40,6 @@ def test_the_probe_verifies_what_landed_in_it(
     one = replica_of(node)
     assert one.probe()["wrong_bytes"] == 0
     one.space.drop(deadline_s=30)
-    one.space.get_into = lands_nothing  # type: ignore[method-assign]
+    one.space.get_into = lands_nothing  # type: ignore[assignment,method-assign]
     assert one.probe()["wrong_bytes"] > 0
     one.memory.close()

@@ -227,7 +227,7 @@ class AsyncMemory:
         self._memory = memory
 
     async def attach(
-        self, namespace: Namespace, epoch: int = 0, deadline_s: float = DEADLINE_S
+        self, namespace: Namespace, epoch: int | None = None, deadline_s: float = DEADLINE_S
     ) -> Space:
         """See `Memory.attach`."""
         return await _run(self._memory, self._memory.attach, deadline_s, namespace, epoch)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, Union
 from keepwarm import _core
 from keepwarm.arguments import left, real, whole
 from keepwarm.config import Tenant, default_node_name, parse_address, parse_size, tenant_rows
-from keepwarm.errors import ArgumentError, ClosedError, ConfigError
+from keepwarm.errors import ArgumentError, AttachError, ClosedError, ConfigError
 from keepwarm.identity import BufferLike, Namespace
 from keepwarm.outcomes import (
     EpochOutcome,
@@ -60,7 +60,7 @@ def open(
     process later. Epochs survive a restart only with a `state_dir`.
     """
     store = _core.Store(
-        _capacity(capacity),
+        parse_size(capacity, "capacity"),
         policy=policy,
         max_blocks=None if max_blocks is None else whole("max_blocks", max_blocks, 32),
         tenants=tenant_rows(tenants or {}),
@@ -91,14 +91,12 @@ def connect(
     return Memory(core, threads=count)
 
 
-def _capacity(given: int | str) -> int:
-    try:
-        size = parse_size(given, "capacity")
-    except OverflowError:
-        size = -1
-    if not 0 <= size < 1 << 64:
-        raise ConfigError(f"capacity is {given}: give less than 16 EiB", "capacity")
-    return size
+def outdated(asked: int, current: int) -> str:
+    """Why a node refuses a smaller epoch than its own."""
+    return (
+        f"the namespace is at epoch {current} and epoch {asked} was asked for: what this process "
+        "computes is out of date; load the current weights, or attach without an epoch"
+    )
 
 
 class Memory:
@@ -116,8 +114,13 @@ class Memory:
         self._closed_in: int | None = None
         self._spaces: weakref.WeakValueDictionary[int, Space] = weakref.WeakValueDictionary()
 
-    def attach(self, namespace: Namespace, epoch: int = 0, deadline_s: float = DEADLINE_S) -> Space:
+    def attach(
+        self, namespace: Namespace, epoch: int | None = None, deadline_s: float = DEADLINE_S
+    ) -> Space:
         """Opens a namespace. A node that is there and refuses it raises `AttachError`.
+
+        Without `epoch` the space takes the node's. A given one says with which weights the caller
+        computes: the node moves to a larger one, and refuses a smaller one.
 
         A node that is not there is no error: calls miss until it is; if it refuses then, they
         miss with `identity`, and `Space.problem` says why.
@@ -128,7 +131,12 @@ class Memory:
             )
         if self._core.health()["state"] == "closed":
             raise ClosedError("the memory is closed: open it, or connect, again")
-        core = self._core.attach(namespace._core, whole("epoch", epoch, 32), left(deadline_s))
+        asked = 0 if epoch is None else whole("epoch", epoch, 32)
+        core = self._core.attach(namespace._core, asked, left(deadline_s))
+        if epoch is not None and core.epoch > asked:
+            current = core.epoch
+            core.close()
+            raise AttachError(outdated(asked, current))
         space = Space(self, core, namespace)
         self._spaces[id(space)] = space
         return space

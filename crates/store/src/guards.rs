@@ -73,7 +73,7 @@ impl ReadPin {
     /// If `to` is not as long as the part.
     pub fn copy_to(&self, to: &mut [u8]) -> u64 {
         assert_eq!(to.len(), self.len(), "the buffer is as long as the part");
-        // SAFETY: this pin holds the extents until it goes. `tests/stress.rs` would see them change.
+        // SAFETY: this pin holds the extents until it goes; `tests/stress.rs` would see a change.
         unsafe { copy_out(&self.store.arena, &self.extents, to) }
     }
 }

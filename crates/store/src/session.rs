@@ -68,6 +68,13 @@ impl Session {
         self.attached.get(usize::from(ns.0)).is_some_and(|times| times.load(Ordering::Acquire) > 0)
     }
 
+    /// Counts blocks of a put that their transport shed before the store was asked.
+    pub fn count_shed(&self, ns: NamespaceId, reason: ShedReason, blocks: u64) {
+        if let Some(mut inner) = self.lock(ns) {
+            inner.counters(ns.0).shed[reason as usize] += blocks;
+        }
+    }
+
     /// Counts an attach.
     pub(crate) fn note(&self, inner: &mut Inner, ns: NamespaceId) {
         if self.attached[usize::from(ns.0)].fetch_add(1, Ordering::AcqRel) == 0 {

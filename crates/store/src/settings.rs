@@ -43,6 +43,8 @@ pub(crate) fn settle(mut config: StoreConfig) -> Result<StoreConfig, StoreError>
     if blocks == 0 || blocks > u64::from(ENTRIES_MAX) {
         return Err(refuse("max_blocks", blocks, format!("from 1 to {ENTRIES_MAX}")));
     }
+    // A block takes a granule at least: entries beyond that could never be used.
+    let blocks = blocks.min(config.capacity_bytes / granule);
     config.max_blocks = Some(blocks as u32);
     let limits = &mut config.limits;
     if !(1..=NAMESPACES_MAX).contains(&limits.namespaces_max) {

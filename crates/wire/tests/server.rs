@@ -268,7 +268,7 @@ fn loads_go_before_stores() {
     let mut stat = Peer::greeted(&node.path);
     let figures: StatReply = stat.ask(Opcode::Stat, &StatRequest);
     let figures = keepwarm_wire::NodeStat(figures.0);
-    assert_eq!(figures.number("server.puts_shed_watermark"), Some(2));
+    assert_eq!(figures.number("tenant.default.shed.watermark"), Some(2));
     drop(peer);
     eventually("puts are taken again", SECOND * 5, || {
         put(&space, &keys(5, 1), 5000, SECOND)[0] != shed

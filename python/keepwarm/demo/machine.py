@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from statistics import median
 
 import numpy as np
 
@@ -28,13 +27,6 @@ class Memcpy:
             at = piece % places * self._size
             self._target[at : at + self._size] = self._source[at : at + self._size]
         return pieces * self._size / (time.perf_counter() - start)
-
-
-def memcpy_bytes_per_s(size: int, rounds: int = 7) -> float:
-    """Median of several measurements."""
-    copies = Memcpy(size)
-    copies.bytes_per_s(256)
-    return median(copies.bytes_per_s(512) for _ in range(rounds))
 
 
 def resident_bytes(pid: int) -> dict[str, int]:

@@ -63,7 +63,6 @@ class Record:
     stat_before_kill: dict[str, Any] = field(default_factory=dict)
     stat_at_end: dict[str, Any] = field(default_factory=dict)
     resident: dict[str, dict[str, int]] = field(default_factory=dict)
-    memcpy_bytes_per_s: float = 0.0
     probe: dict[str, Any] = field(default_factory=dict)
     machine: dict[str, object] = field(default_factory=dict)
 
@@ -114,7 +113,6 @@ class Run:
         """Runs the whole demo. Raises ProcessError when a process fails in a way it must not."""
         record = self.record
         record.command = self._node.command
-        record.memcpy_bytes_per_s = machine.memcpy_bytes_per_s(self.plan.config.block_bytes)
         with ExitStack() as stack:
             stack.callback(self._node.stop)
             self._node.start()

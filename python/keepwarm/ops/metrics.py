@@ -130,9 +130,7 @@ SERVER = (
     Metric(
         "keepwarm_server_received_bytes", "counter", "Bytes received.", "bytes_received", "server"
     ),
-    _served("puts_shed_watermark", "Blocks shed because gets come first."),
     _served("throttled", "Requests refused because too many large ones came at once."),
-    _served("puts_shed_busy", "Blocks shed because one put may be granted no more."),
     _served("puts_corrupt", "Blocks that arrived with another checksum."),
     _served("system_calls", "System calls on client sockets."),
     Metric("keepwarm_server_requests", "counter", "Requests.", "requests", "server", "request"),

@@ -262,7 +262,8 @@ class FakeNode:
             return Outcome(Status.SHED, Reason.INVALID)
         block = self._blocks.get(name)
         if block is not None and block.complete():
-            return Outcome(Status.PRESENT, None)
+            same = len(block.parts[part]) == len(data)
+            return Outcome(Status.PRESENT, None) if same else Outcome(Status.SHED, Reason.INVALID)
         if block is not None and part in block.parts:
             return Outcome(Status.PENDING, None)
         shed = self._make_room(name, granules(len(data)) * GRANULE_BYTES, tenant)

@@ -23,7 +23,16 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
-from keepwarm import ArgumentError, ClosedError, EpochOutcome, Namespace, Outcome, Reason, Status
+from keepwarm import (
+    ArgumentError,
+    AttachError,
+    ClosedError,
+    EpochOutcome,
+    Namespace,
+    Outcome,
+    Reason,
+    Status,
+)
 from keepwarm.testing import _misuse, blocks
 from keepwarm.testing.fake import FakeMemory, FakeNode
 from keepwarm.testing.namespaces import namespace
@@ -236,7 +245,9 @@ def check_parts(harness: Harness) -> None:
             _expect(found.prefix == 2, "visible with its last part")
         for part, length in ((0, BLOCK_BYTES), (1, 4096), (2, BLOCK_BYTES)):
             _all(_get(space, keys, length, part), Status.OK)
-        _all(_put(space, keys, part=1), Status.PRESENT)
+        _all(_put(space, keys, part=2), Status.PRESENT)
+        odd = set(_put(space, keys, part=1))
+        _expect(odd == {Outcome(Status.SHED, Reason.INVALID)}, "another length is another block")
 
 
 def check_identity(harness: Harness) -> None:
@@ -266,6 +277,13 @@ def check_epochs(harness: Harness) -> None:
         _expect(all(o.status is Status.MISS for o in _get(space, keys)), "gets miss")
         _all(_put(space, keys), Status.STORED)
         _all(_get(memory.attach(names, epoch=7), keys), Status.OK)
+        _expect(memory.attach(names).epoch == 7, "without an epoch the node's is taken")
+        refused = ""
+        try:
+            memory.attach(names, epoch=6)
+        except AttachError as error:
+            refused = str(error)
+        _expect("epoch 7" in refused and "epoch 6" in refused, "an older epoch is refused, by name")
 
 
 def check_epochs_across_handles(harness: Harness) -> None:

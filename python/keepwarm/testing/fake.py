@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from keepwarm import (
     ArgumentError,
+    AttachError,
     ClosedError,
     EpochOutcome,
     Namespace,
@@ -37,6 +38,7 @@ from keepwarm import (
     Status,
 )
 from keepwarm.arguments import whole
+from keepwarm.client import outdated
 from keepwarm.testing import _fake_arguments as arguments
 from keepwarm.testing._fake_events import FakeSubscription
 from keepwarm.testing._fake_node import FakeNode, ManualClock, Name
@@ -146,13 +148,18 @@ class FakeMemory:
         """The node's clock."""
         return self.node.clock
 
-    def attach(self, namespace: Namespace, epoch: int = 0, deadline_s: float = 1.0) -> FakeSpace:
-        """A space; the node adopts the epoch if it is larger than its own."""
+    def attach(
+        self, namespace: Namespace, epoch: int | None = None, deadline_s: float = 1.0
+    ) -> FakeSpace:
+        """A space; the node moves to a larger epoch, and refuses a smaller one."""
         self.check_open()
-        whole("epoch", epoch, 32)
+        asked = 0 if epoch is None else whole("epoch", epoch, 32)
+        current = asked
         if self.fault(deadline_s) is None:
-            epoch = self.node.adopt(bytes(namespace.fingerprint), epoch)
-        return FakeSpace(self, namespace, epoch)
+            current = self.node.adopt(bytes(namespace.fingerprint), asked)
+        if epoch is not None and current > asked:
+            raise AttachError(outdated(asked, current))
+        return FakeSpace(self, namespace, current)
 
     def stat(self, deadline_s: float = 1.0) -> dict[str, Any]:
         """The node's figures. Raises NodeError when a fault keeps the node from answering."""

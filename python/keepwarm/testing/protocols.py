@@ -102,7 +102,7 @@ class SpaceLike(Protocol):
 class MemoryLike(Protocol):
     """A node, or an embedded store."""
 
-    def attach(self, namespace: Namespace, epoch: int = 0) -> Any:
+    def attach(self, namespace: Namespace, epoch: int | None = None) -> Any:
         """A `SpaceLike` for this namespace."""
         ...
 

@@ -8,15 +8,14 @@ use keepwarm_store::types::{Epoch, LeaseId, NamespaceId};
 use keepwarm_store::{AttachError, StoreError};
 
 use super::counts::{add, figures};
+use super::ending::Ending;
 use super::node::{Node, Phase};
 use super::sessions::Seat;
 use crate::channel::{Channel, Patience};
 use crate::codec::{Body, Malformed, decode};
 use crate::deadline::Deadline;
 use crate::figures::clock_after;
-use crate::frame_io::{
-    Broken, empty, expect, flush, receive_body, receive_body_within, receive_header,
-};
+use crate::frame_io::{empty, expect, flush, receive_body, receive_body_within, receive_header};
 use crate::frames::{self, FrameHead, Header, Opcode, VERSION, Violation, append_frame, flags};
 use crate::messages::{
     AttachReply, AttachRequest, DetachReply, DetachRequest, DropReply, DropRequest, EpochReply,
@@ -39,56 +38,6 @@ const EPOCH_WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// How soon a long wait notices that the server goes down or the peer has left.
 pub(super) const LOOK_UP: Duration = Duration::from_millis(250);
-
-/// How a connection ended.
-#[derive(Debug)]
-pub enum Ending {
-    /// The peer left, or the server is going down.
-    Closed,
-    /// Nothing was asked for too long.
-    Idle,
-    /// The peer stopped in the middle of something.
-    Stalled,
-    /// The stream failed.
-    Failed(io::Error),
-    /// The peer broke the protocol.
-    Violated(Violation),
-    /// The peer was refused.
-    Refused(RefusalCode),
-}
-
-impl From<io::Error> for Ending {
-    fn from(error: io::Error) -> Ending {
-        match error.kind() {
-            io::ErrorKind::TimedOut => Ending::Stalled,
-            io::ErrorKind::UnexpectedEof
-            | io::ErrorKind::ConnectionReset
-            | io::ErrorKind::BrokenPipe => Ending::Closed,
-            _ => Ending::Failed(error),
-        }
-    }
-}
-
-impl From<Violation> for Ending {
-    fn from(violation: Violation) -> Ending {
-        Ending::Violated(violation)
-    }
-}
-
-impl From<Malformed> for Ending {
-    fn from(malformed: Malformed) -> Ending {
-        Ending::Violated(malformed.into())
-    }
-}
-
-impl From<Broken> for Ending {
-    fn from(broken: Broken) -> Ending {
-        match broken {
-            Broken::Stream(error) => error.into(),
-            Broken::Violation(violation) => violation.into(),
-        }
-    }
-}
 
 /// Serves one peer until its end. `busy` hears whether a call is under way.
 pub fn serve(node: &Node, channel: &mut impl Channel, busy: &dyn Fn(bool)) -> Ending {

@@ -21,8 +21,6 @@ pub(super) struct Counts {
     pub(super) idle_closed: AtomicU64,
     pub(super) bytes_sent: AtomicU64,
     pub(super) bytes_received: AtomicU64,
-    pub(super) puts_shed_watermark: AtomicU64,
-    pub(super) puts_shed_busy: AtomicU64,
     pub(super) puts_corrupt: AtomicU64,
     pub(super) system_calls: AtomicU64,
     requests: [AtomicU64; Opcode::ALL.len()],
@@ -61,8 +59,6 @@ pub(super) fn figures(node: &Node) -> Figures {
         ("idle_closed", &counts.idle_closed),
         ("bytes_sent", &counts.bytes_sent),
         ("bytes_received", &counts.bytes_received),
-        ("puts_shed_watermark", &counts.puts_shed_watermark),
-        ("puts_shed_busy", &counts.puts_shed_busy),
         ("puts_corrupt", &counts.puts_corrupt),
         ("system_calls", &counts.system_calls),
     ] {

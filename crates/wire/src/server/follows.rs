@@ -4,7 +4,8 @@ use std::time::Instant;
 
 use keepwarm_store::{Event, EventBatch, EventFilter};
 
-use super::conversation::{Conversation, Ending, LOOK_UP};
+use super::conversation::{Conversation, LOOK_UP};
+use super::ending::Ending;
 use super::node::Phase;
 use crate::channel::Channel;
 use crate::codec::Body;

@@ -7,6 +7,7 @@
 mod config;
 mod conversation;
 mod counts;
+mod ending;
 mod follows;
 mod listener;
 mod node;
@@ -16,7 +17,8 @@ mod socket_file;
 mod writes;
 
 pub use config::{ServerConfig, ServerError};
-pub use conversation::{Ending, serve};
+pub use conversation::serve;
+pub use ending::Ending;
 pub use node::Node;
 
 use std::path::Path;
@@ -32,6 +34,7 @@ use self::socket_file::SocketFile;
 use crate::client::NodeStat;
 use crate::deadline::Deadline;
 use crate::housekeeping::Housekeeper;
+use crate::process::ProcessId;
 
 /// How long `stop` waits for threads that are in the middle of something short.
 const STOP_WAIT: Duration = Duration::from_secs(5);
@@ -44,7 +47,7 @@ pub struct Server {
     socket_file: SocketFile,
     house: Option<Housekeeper>,
     accepting: Option<JoinHandle<()>>,
-    pid: u32,
+    process: ProcessId,
 }
 
 impl Server {
@@ -64,8 +67,7 @@ impl Server {
         match started {
             Ok((house, listener, accepting)) => {
                 let (house, accepting) = (Some(house), Some(accepting));
-                let pid = std::process::id();
-                Ok(Server { listener, socket_file, house, accepting, pid })
+                Ok(Server { listener, socket_file, house, accepting, process: ProcessId::here() })
             }
             Err(error) => {
                 socket_file.remove();
@@ -109,7 +111,7 @@ impl Server {
 
     /// Whether this is a forked child's copy.
     fn is_inherited(&self) -> bool {
-        self.pid != std::process::id()
+        self.process != ProcessId::here()
     }
 }
 

@@ -5,8 +5,9 @@ use std::io::IoSlice;
 use keepwarm_store::ReadPin;
 use keepwarm_store::types::{GetOutcome, MissReason};
 
-use super::conversation::{Conversation, Ending};
+use super::conversation::Conversation;
 use super::counts::add;
+use super::ending::Ending;
 use super::node::Load;
 use crate::channel::{Channel, STEP_BYTES, send_all};
 use crate::codec::Body;

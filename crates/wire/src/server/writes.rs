@@ -7,8 +7,9 @@ use std::time::Duration;
 use keepwarm_store::types::{BlockKey, PutOutcome, ShedReason};
 use keepwarm_store::{BlockPut, Reserve, WriteGrant};
 
-use super::conversation::{Conversation, Ending};
+use super::conversation::Conversation;
 use super::counts::add;
+use super::ending::Ending;
 use super::node::Phase;
 use crate::channel::{Channel, Patience, receive_all};
 use crate::codec::{Body, decode};
@@ -70,7 +71,8 @@ impl<C: Channel> Conversation<'_, C> {
     fn reserve(&self, request: &PutRequest) -> Vec<Slot> {
         let loads_first = self.node.loads_bytes() > self.node.config.put_watermark_bytes;
         if loads_first || self.node.phase() != Phase::Serving {
-            add(&self.node.counts.puts_shed_watermark, request.asks.len() as u64);
+            let blocks = request.asks.len() as u64;
+            self.session.count_shed(request.namespace, ShedReason::Watermark, blocks);
             let shed = || Slot::Decided(PutOutcome::Shed(ShedReason::Watermark));
             return request.asks.iter().map(|_| shed()).collect();
         }
@@ -79,7 +81,7 @@ impl<C: Channel> Conversation<'_, C> {
             let PutAsk { key, part, length: len, engine_hash } = *ask;
             let more = bytes + u64::from(len);
             if blocks == PUT_BLOCKS_MAX || (blocks > 0 && more > PUT_BYTES_MAX) {
-                add(&self.node.counts.puts_shed_busy, 1);
+                self.session.count_shed(request.namespace, ShedReason::Busy, 1);
                 return Slot::Decided(PutOutcome::Shed(ShedReason::Busy));
             }
             let put = BlockPut { key, part, len, engine_hash };
