@@ -146,6 +146,10 @@ mod tests {
         assert_eq!(settled.max_blocks, Some(16_384));
         assert_eq!(settled.limits.ghosts, Some(16_384));
         assert_eq!(settled.tenants[0].name, "default");
-        assert_eq!(settle(StoreConfig::new(4096)).unwrap().max_blocks, Some(1024));
+        assert_eq!(settle(StoreConfig::new(8 << 20)).unwrap().max_blocks, Some(1024));
+        // One granule, one block, whatever is asked for.
+        let mut tiny = StoreConfig::new(4096);
+        tiny.max_blocks = Some(1 << 28);
+        assert_eq!(settle(tiny).unwrap().max_blocks, Some(1));
     }
 }
