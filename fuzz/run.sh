@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds the fuzzers on stable Rust and runs each for SECONDS_EACH seconds (30), two at a time.
+# Builds the fuzzers on stable Rust and runs each for SECONDS_EACH seconds (30), JOBS (2) at a time.
 #
 #   fuzz/run.sh                    all targets
 #   fuzz/run.sh session client     some of them
@@ -26,17 +26,7 @@ coverage="$coverage -Cllvm-args=-sanitizer-coverage-trace-compares"
 coverage="$coverage -Ccodegen-units=1 -Cdebug-assertions"
 export CARGO_TARGET_DIR="${FUZZ_TARGET_DIR:-$PWD/target}"
 
-RUSTFLAGS=$coverage cargo build --release --locked --target "$TARGET_TRIPLE" \
-    --features targets --bins
 bins="$CARGO_TARGET_DIR/$TARGET_TRIPLE/release"
-
-if [ "${1:-}" = --again ]; then
-    exec "$bins/$2" "$3"
-fi
-
-# Not a fuzzer: built without their flags.
-cargo run --quiet --locked --example seeds -- corpus
-printf 'seed %s, %s s each, %s MB at most\n' "$SEED" "$SECONDS_EACH" "$RSS_LIMIT_MB"
 
 fuzz_one() {
     mkdir -p "artifacts/$1"
@@ -52,21 +42,21 @@ fuzz_one() {
     fi
 }
 
-failed=0
-set -- ${*:-$ALL}
-while [ $# -gt 0 ]; do
-    fuzz_one "$1" &
-    first=$!
-    second=
-    if [ $# -gt 1 ]; then
-        fuzz_one "$2" &
-        second=$!
-        shift
-    fi
-    shift
-    wait "$first" || failed=1
-    if [ -n "$second" ]; then
-        wait "$second" || failed=1
-    fi
-done
-exit "$failed"
+if [ "${1:-}" = --one ]; then
+    fuzz_one "$2"
+    exit
+fi
+
+RUSTFLAGS=$coverage cargo build --release --locked --target "$TARGET_TRIPLE" \
+    --features targets --bins
+
+if [ "${1:-}" = --again ]; then
+    exec "$bins/$2" "$3"
+fi
+
+# Not a fuzzer: built without their flags.
+cargo run --quiet --locked --example seeds -- corpus
+printf 'seed %s, %s s each, %s MB at most\n' "$SEED" "$SECONDS_EACH" "$RSS_LIMIT_MB"
+
+export SEED SECONDS_EACH
+printf '%s\n' ${*:-$ALL} | xargs -P "${JOBS:-2}" -I{} "$PWD/run.sh" --one {}

@@ -2,7 +2,7 @@
 # The full sizes: tests at ten times their short size (a million model operations a policy, 200 times
 # the capacity), ten minutes a fuzzer. Appends what it saw to soak/RESULTS.md, with the commit.
 #
-#   SCALE=10 FUZZ_SECONDS=600 soak/run.sh
+#   SCALE=10 FUZZ_SECONDS=600 JOBS=2 soak/run.sh       JOBS: fuzzers at a time
 set -euo pipefail
 cd "$(dirname "$0")/.."
 SCALE=${SCALE:-10}
@@ -36,7 +36,7 @@ step policies cargo test -p keepwarm-store --profile checked --test policy_confo
 step wire cargo test -p keepwarm-wire --profile checked -- --nocapture
 step node make --no-print-directory setup
 step node_bounds .venv/bin/python -m pytest -q -s tests/test_bounds.py
-step fuzzers env SECONDS_EACH="$FUZZ_SECONDS" fuzz/run.sh
+step fuzzers env SECONDS_EACH="$FUZZ_SECONDS" JOBS="${JOBS:-2}" fuzz/run.sh
 
 [ -f "$results" ] || printf '# Soak results\n\nAppended by `make soak`; one section a run.\n' >"$results"
 {
