@@ -161,7 +161,7 @@ class Memory:
         return AsyncMemory(self)
 
     def close(self) -> None:
-        """Ends connections and threads; calls under way end by their deadlines, leases by their time.
+        """Ends connections and threads; calls under way end by their deadlines, leases by theirs.
 
         Waits for those of `aio`, but not where an event loop runs: `await memory.aio.close()`.
         Later calls, and those that wait for a thread, raise `ClosedError`. Twice is harmless.
