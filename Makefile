@@ -28,6 +28,7 @@ check: setup ## format, lints, types, stubs, and the repository's own rules; no 
 	@echo "== rustfmt, clippy"
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
+	cargo metadata --locked --format-version 1 --manifest-path fuzz/Cargo.toml >/dev/null
 	@echo "== ruff, mypy, stubtest"
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
