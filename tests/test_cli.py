@@ -252,6 +252,8 @@ def test_ctrl_c_ends_a_question_that_no_node_answers(folder: Path) -> None:
                 *("--address", str(folder / "s")),
             ],
             env=clean({}),
+            # A shell's background jobs ignore Ctrl-C, and hand that on.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         connection, _ = silent.accept()
         with connection:

@@ -94,7 +94,10 @@ def test_a_buffer_in_use_cannot_be_resized(memory: Memory) -> None:
                     data.pop()
                 except BufferError:
                     refused += 1
-            assert call.result()[0].status in (Status.OK, Status.MISS)
+            try:
+                assert call.result()[0].status in (Status.OK, Status.MISS)
+            except keepwarm.ArgumentError:
+                continue  # it met the buffer while that was one byte longer
     assert refused
     data.append(1)  # free again
     assert len(data) == (24 << 20) + 1
@@ -149,8 +152,10 @@ def test_closing_while_others_call(memory: Memory) -> None:
 def test_a_subscription_closed_by_another_thread_stays_closed(memory: Memory) -> None:
     space = memory.attach(make())
     events = space.subscribe(wait_s=1.0)
-    for _ in range(3):
-        next(events)  # the snapshot, which has nothing in it, and then nothing
+    for _ in range(20):
+        next(events)  # the snapshot, which has nothing in it, and then nothing until a heartbeat
+        if events.since is not None:
+            break
     assert events.since is not None
     asking = threading.Thread(target=lambda: next(events))
     asking.start()
