@@ -59,7 +59,6 @@ UNSAFE_ALLOWED = (
 FORBIDDEN_WORDS = {
     r"\b(TODO|FIXME|XXX)\b": "finish it or file it; no notes to self in the tree",
     r"(?i)\b(pypi|crates|npmjs)\.(org|io)\b|deb\.debian\.org": "name no registry host",
-    r"(?i)subagent|\bthis session\b|\.library\b": "the repository speaks of the product alone",
 }
 WORDS_EXEMPT = {"Cargo.lock", "tests/test_tidy.py", "LICENSE"}
 
