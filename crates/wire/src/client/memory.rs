@@ -14,7 +14,7 @@ use super::gone::Gone;
 use super::inproc::InProc;
 use super::stats::{Counts, add};
 use super::transport::{Notes, SpaceCore, Transport, Unserved};
-use super::unix::Unix;
+use super::remote::Remote;
 use super::{
     AttachRefused, ClientError, ClientStats, ConnectConfig, ConnectError, DEADLINE, Space,
 };
@@ -81,7 +81,7 @@ impl Memory {
     /// # Errors
     /// A path that can never work, no access, no wire version in common, or a setting out of range.
     pub fn connect(config: ConnectConfig) -> Result<Memory, ConnectError> {
-        let transport = Box::new(Unix::new(&config)?);
+        let transport = Box::new(Remote::new(&config)?);
         transport.connect_first(Deadline::after(config.deadline))?;
         Ok(Memory { shared: Arc::new(Shared::new(Origin::Node(config), transport)) })
     }
@@ -240,7 +240,7 @@ impl Shared {
         match &self.origin {
             // The arena is shared with the parent, its bookkeeping is not: hands off.
             Origin::Store(_) => Box::new(Gone::new("the embedded store stayed in the parent")),
-            Origin::Node(config) => match Unix::new(config) {
+            Origin::Node(config) => match Remote::new(config) {
                 Ok(unix) => Box::new(unix),
                 Err(_) => Box::new(Gone::new("no random numbers after the fork")),
             },

@@ -1,7 +1,7 @@
 //! The client: [`Memory`] is a way to a store, [`Space`] one namespace in it.
 //!
 //! `space.rs` holds what every transport shares; `transport.rs` is the seam; `inproc.rs` and
-//! `unix/` are behind it. Only this folder may import them.
+//! `remote/` are behind it. Only this folder may import them.
 
 mod config;
 mod errors;
@@ -12,7 +12,7 @@ mod memory;
 mod space;
 mod stats;
 mod transport;
-mod unix;
+mod remote;
 
 pub use config::{ConnectConfig, DEADLINE, SUBSCRIPTIONS_MAX};
 pub use errors::{AttachRefused, ClientError, ConnectError};

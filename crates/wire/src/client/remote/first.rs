@@ -5,13 +5,13 @@ use std::io;
 use std::os::unix::fs::FileTypeExt;
 
 use super::link::Cut;
-use super::{ConnectError, Unix};
+use super::{ConnectError, Remote};
 use crate::deadline::Deadline;
 use crate::frames::Violation;
 use crate::messages::RefusalCode;
 use crate::socket_path::{PATH_BYTES_MAX, too_long};
 
-impl Unix {
+impl Remote {
     /// Tries the node once. One that is not there is asked for in the background.
     ///
     /// # Errors

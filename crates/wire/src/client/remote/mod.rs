@@ -1,4 +1,4 @@
-//! A node on this machine, over its Unix socket.
+//! A node over a socket.
 //!
 //! `link.rs` is one connection, `pool.rs` the few there may be, `breaker.rs` decides whether calls
 //! are tried and asks for a lost node in the background; `reads.rs`, `writes.rs` and `follow.rs`
@@ -55,7 +55,7 @@ const LEAVE_TAKING: Duration = Duration::from_millis(50);
 const ANSWER_WAY: Duration = Duration::from_millis(50);
 
 /// The way to one node from one process.
-pub(super) struct Unix {
+pub(super) struct Remote {
     node: Arc<Node>,
     process: ProcessId,
 }
@@ -74,9 +74,9 @@ struct Node {
     departures: AtomicU64,
 }
 
-impl Unix {
+impl Remote {
     /// Connects nothing yet.
-    pub(super) fn new(config: &ConnectConfig) -> Result<Unix, ConnectError> {
+    pub(super) fn new(config: &ConnectConfig) -> Result<Remote, ConnectError> {
         let mut token = [0; 16];
         rustix::rand::getrandom(&mut token, rustix::rand::GetRandomFlags::empty())
             .map_err(io::Error::from)?;
@@ -90,7 +90,7 @@ impl Unix {
             peer: Mutex::new(None),
             departures: AtomicU64::new(0),
         };
-        Ok(Unix { node: Arc::new(node), process: ProcessId::here() })
+        Ok(Remote { node: Arc::new(node), process: ProcessId::here() })
     }
 
     fn call<B: Body>(
@@ -233,7 +233,7 @@ impl Node {
     }
 }
 
-impl Transport for Unix {
+impl Transport for Remote {
     fn name(&self) -> &'static str {
         "unix"
     }
@@ -443,7 +443,7 @@ impl Transport for Unix {
     }
 }
 
-impl Drop for Unix {
+impl Drop for Remote {
     fn drop(&mut self) {
         // In a forked child the locks belong to the parent's threads, and the sockets are only
         // closed, never shut down.

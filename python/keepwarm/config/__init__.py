@@ -1,0 +1,38 @@
+"""Settings: addresses, sizes, durations, and what `keepwarm serve` runs with.
+
+A setting has one name everywhere: `--idle` as a flag, `KEEPWARM_IDLE` in the environment, `idle` in
+the TOML file. A flag wins over the environment, the environment over the file, the file over the
+default. A name that is not known is refused with the nearest that is.
+"""
+
+from keepwarm.config.addresses import (
+    Admin,
+    check_private,
+    default_address,
+    make_folder,
+    parse_address,
+    parse_admin,
+)
+from keepwarm.config.serve import DEFAULTS, PARSERS, Loaded, ServeConfig, default_node_name, load
+from keepwarm.config.tenants import Tenant, tenant_rows
+from keepwarm.config.units import parse_duration, parse_size, show_size
+
+__all__ = [
+    "DEFAULTS",
+    "PARSERS",
+    "Admin",
+    "Loaded",
+    "ServeConfig",
+    "Tenant",
+    "check_private",
+    "default_address",
+    "default_node_name",
+    "load",
+    "make_folder",
+    "parse_address",
+    "parse_admin",
+    "parse_duration",
+    "parse_size",
+    "show_size",
+    "tenant_rows",
+]

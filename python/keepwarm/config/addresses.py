@@ -1,0 +1,109 @@
+"""Where a node listens: its socket, and admin HTTP."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+from os import PathLike
+from pathlib import Path
+from typing import NamedTuple
+
+from keepwarm.errors import ConfigError
+
+ENV_PREFIX = "KEEPWARM_"
+OFF = "off"
+
+
+def parse_address(value: str | PathLike[str] | None) -> str:
+    """A socket's path from unix:/path or a path; without one, from the environment or default."""
+    if value is None:
+        value = os.environ.get(f"{ENV_PREFIX}ADDRESS") or default_address()
+    text = os.fspath(value)
+    if text.startswith("unix:"):
+        text = text.removeprefix("unix:")
+    elif re.match(r"[a-z]+:", text):
+        scheme = text.partition(":")[0]
+        raise ConfigError(
+            f"address {text} is of kind {scheme}: this version knows unix:/path alone", "address"
+        )
+    if not text or "\0" in text:
+        raise ConfigError("address is empty: give unix:/path, or a path", "address")
+    return str(Path(text).absolute())
+
+
+def default_address() -> str:
+    """Where a node of this user listens if nobody says otherwise."""
+    if runtime := os.environ.get("XDG_RUNTIME_DIR"):
+        return str(Path(runtime) / "keepwarm.sock")
+    if os.geteuid() == 0:
+        return "/run/keepwarm/keepwarm.sock"
+    folder = Path(f"/tmp/keepwarm-{os.geteuid()}")
+    check_private(folder)
+    return str(folder / "keepwarm.sock")
+
+
+def check_private(folder: Path) -> None:
+    """Refuses a folder in a place that all share, if somebody else could have laid it there."""
+    try:
+        found = folder.lstat()
+    except FileNotFoundError:
+        return
+    if not folder.is_dir() or folder.is_symlink() or found.st_uid != os.geteuid():
+        raise ConfigError(
+            f"{folder} belongs to somebody else: set KEEPWARM_ADDRESS to a socket in a folder of "
+            "your own",
+            "address",
+        )
+    if found.st_mode & 0o077:
+        raise ConfigError(f"{folder} is open to others: run chmod 700 {folder}", "address")
+
+
+def make_folder(folder: Path, setting: str) -> None:
+    """Makes a folder of a node, for its owner alone."""
+    if str(folder) == f"/tmp/keepwarm-{os.geteuid()}":
+        check_private(folder)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"{setting}: folder {folder} cannot be made: {error.strerror}; give another "
+            f"--{setting.replace('_', '-')}",
+            setting,
+        ) from None
+
+
+class Admin(NamedTuple):
+    """Where admin HTTP listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+
+def parse_admin(value: object, name: str) -> Admin | None:
+    """host:port on loopback, a port alone, or off."""
+    text = str(value).removeprefix("http://")
+    if text == OFF:
+        return None
+    host, _, port = text.rpartition(":")
+    host = (host or "127.0.0.1").strip("[]")
+    host = "127.0.0.1" if host == "localhost" else host
+    try:
+        address, number = ipaddress.ip_address(host), int(port)
+    except ValueError:
+        address, number = None, -1
+    if address is None or not 0 <= number < 65536:
+        raise ConfigError(
+            f"{name} is {value!r}: give host:port, such as 127.0.0.1:9477, or off", name
+        )
+    if not address.is_loopback:
+        raise ConfigError(
+            f"{name} is {value!r}, which others can reach: give a loopback address, since admin "
+            "HTTP asks nobody who they are; put a proxy with TLS and a token before it",
+            name,
+        )
+    return Admin(host, number)
