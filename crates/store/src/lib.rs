@@ -19,6 +19,7 @@ mod index;
 pub mod index_probe;
 mod inner;
 mod leases;
+pub mod log;
 mod lookups;
 mod namespaces;
 pub mod outcome;

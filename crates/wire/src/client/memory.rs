@@ -12,9 +12,9 @@ use keepwarm_store::types::{Epoch, MissReason};
 use super::events::Seats;
 use super::gone::Gone;
 use super::inproc::InProc;
+use super::remote::Remote;
 use super::stats::{Counts, add};
 use super::transport::{Notes, SpaceCore, Transport, Unserved};
-use super::remote::Remote;
 use super::{
     AttachRefused, ClientError, ClientStats, ConnectConfig, ConnectError, DEADLINE, Space,
 };

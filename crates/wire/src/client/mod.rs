@@ -9,10 +9,10 @@ mod events;
 mod gone;
 mod inproc;
 mod memory;
+mod remote;
 mod space;
 mod stats;
 mod transport;
-mod remote;
 
 pub use config::{ConnectConfig, DEADLINE, SUBSCRIPTIONS_MAX};
 pub use errors::{AttachRefused, ClientError, ConnectError};
