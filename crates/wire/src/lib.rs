@@ -19,7 +19,8 @@ mod socket_path;
 
 pub use client::{
     AttachRefused, ClientError, ClientStats, ConnectConfig, ConnectError, DataPath, EpochOutcome,
-    EventStream, GetItem, Health, HealthState, Memory, NodeStat, PutItem, SUBSCRIPTIONS_MAX, Space,
+    EventStream, GetItem, Health, HealthState, Memory, NodeStat, Positions, PutItem,
+    SUBSCRIPTIONS_MAX, Space,
 };
 pub use messages::StatValue;
 pub use process::ProcessId;

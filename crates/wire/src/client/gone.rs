@@ -8,6 +8,7 @@ use keepwarm_store::types::{
 };
 use keepwarm_store::{Lookup, Reported};
 
+use super::positions::Run;
 use super::stats::Counts;
 use super::transport::{LookupAsk, SpaceCore, Transport, Unserved};
 use super::{EpochOutcome, EventStream, GetItem, Health, HealthState, NodeStat, PutItem};
@@ -61,6 +62,7 @@ impl Transport for Gone {
         &self,
         _: &SpaceCore,
         _: &[GetItem],
+        _: &[Run],
         _: &mut [Option<GetOutcome>],
         _: Deadline,
     ) -> Result<(), Unserved> {
@@ -71,13 +73,20 @@ impl Transport for Gone {
         &self,
         _: &SpaceCore,
         _: &[PutItem],
+        _: &[Run],
         _: &mut [Option<PutOutcome>],
         _: Deadline,
     ) -> Result<(), Unserved> {
         Err(DOWN)
     }
 
-    fn touch(&self, _: &SpaceCore, _: &[BlockKey], _: Deadline) -> Result<u32, Unserved> {
+    fn touch(
+        &self,
+        _: &SpaceCore,
+        _: &[BlockKey],
+        _: &[Run],
+        _: Deadline,
+    ) -> Result<u32, Unserved> {
         Err(DOWN)
     }
 

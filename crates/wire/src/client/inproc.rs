@@ -13,6 +13,7 @@ use keepwarm_store::{
 };
 
 use super::events::Position;
+use super::positions::Run;
 use super::stats::{Counts, add};
 use super::transport::{LookupAsk, SpaceCore, Transport, Unserved, keys_here};
 use super::{
@@ -128,6 +129,7 @@ impl Transport for InProc {
         &self,
         space: &SpaceCore,
         items: &[GetItem],
+        _: &[Run],
         outcomes: &mut [Option<GetOutcome>],
         until: Deadline,
     ) -> Result<(), Unserved> {
@@ -147,6 +149,7 @@ impl Transport for InProc {
         &self,
         space: &SpaceCore,
         items: &[PutItem],
+        _: &[Run],
         outcomes: &mut [Option<PutOutcome>],
         until: Deadline,
     ) -> Result<(), Unserved> {
@@ -163,7 +166,13 @@ impl Transport for InProc {
         Ok(())
     }
 
-    fn touch(&self, space: &SpaceCore, keys: &[BlockKey], _: Deadline) -> Result<u32, Unserved> {
+    fn touch(
+        &self,
+        space: &SpaceCore,
+        keys: &[BlockKey],
+        _: &[Run],
+        _: Deadline,
+    ) -> Result<u32, Unserved> {
         let (session, namespace, epoch) = self.joined(space)?;
         Ok(session.touch(namespace, epoch, keys))
     }

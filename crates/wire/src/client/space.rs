@@ -13,6 +13,7 @@ use keepwarm_store::{Lookup, Reported};
 
 use super::events::Seated;
 use super::memory::{Process, Shared};
+use super::positions::{Positions, Run, runs};
 use super::stats::add;
 use super::transport::{LookupAsk, SpaceCore, Unserved};
 use super::{ClientError, EventStream};
@@ -122,9 +123,27 @@ impl Space {
         lease: Option<Duration>,
         deadline: Duration,
     ) -> Result<Lookup, ClientError> {
+        let at = Positions { first: first_position, heads: &[] };
+        self.lookup_at(keys, Some(at), lease, deadline)
+    }
+
+    /// As [`Space::lookup`], for keys of any part of a prompt. `None`: nobody knows which, and with
+    /// several nodes and runs of several blocks that is misuse.
+    ///
+    /// # Errors
+    /// As [`Space::lookup`]; positions that cannot be.
+    pub fn lookup_at(
+        &self,
+        keys: &[BlockKey],
+        at: Option<Positions<'_>>,
+        lease: Option<Duration>,
+        deadline: Duration,
+    ) -> Result<Lookup, ClientError> {
         let (process, until) = self.begin(keys.len(), deadline)?;
+        let runs = self.runs(process, keys, |key| *key, at)?;
         add(&process.counts.lookups, 1);
-        let ask = LookupAsk { keys, first_position, lease };
+        let first_position = at.unwrap_or_default().first;
+        let ask = LookupAsk { keys, first_position, runs: &runs, lease };
         let found = process.transport.lookup(self.core(), &ask, until);
         Ok(found.unwrap_or_else(|unserved| self.nothing(process, keys.len(), &unserved)))
     }
@@ -143,13 +162,31 @@ impl Space {
         items: &[GetItem],
         deadline: Duration,
     ) -> Result<Vec<GetOutcome>, ClientError> {
+        // SAFETY: the caller's promise, handed on.
+        unsafe { self.get_into_at(items, None, deadline) }
+    }
+
+    /// As [`Space::get_into`], with the places of the items in their prompt.
+    ///
+    /// # Safety
+    /// As [`Space::get_into`].
+    ///
+    /// # Errors
+    /// As [`Space::get_into`]; positions that cannot be, or none where they are needed.
+    pub unsafe fn get_into_at(
+        &self,
+        items: &[GetItem],
+        at: Option<Positions<'_>>,
+        deadline: Duration,
+    ) -> Result<Vec<GetOutcome>, ClientError> {
         check_lengths(items.iter().map(|item| item.len))?;
         let (process, until) = self.begin(items.len(), deadline)?;
+        let runs = self.runs(process, items, |item| item.key, at)?;
         add(&process.counts.gets, 1);
         let mut outcomes = vec![None; items.len()];
         // SAFETY: the caller's promise, handed on.
         let served =
-            unsafe { process.transport.get_into(self.core(), items, &mut outcomes, until) };
+            unsafe { process.transport.get_into(self.core(), items, &runs, &mut outcomes, until) };
         let rest = served.err().map_or(MissReason::StoreDown, |e| count_unserved(process, &e));
         let rest = match rest {
             MissReason::Throttled => GetOutcome::Throttled,
@@ -177,13 +214,31 @@ impl Space {
         items: &[PutItem],
         deadline: Duration,
     ) -> Result<Vec<PutOutcome>, ClientError> {
+        // SAFETY: the caller's promise, handed on.
+        unsafe { self.put_from_at(items, None, deadline) }
+    }
+
+    /// As [`Space::put_from`], with the places of the items in their prompt.
+    ///
+    /// # Safety
+    /// As [`Space::put_from`].
+    ///
+    /// # Errors
+    /// As [`Space::get_into_at`].
+    pub unsafe fn put_from_at(
+        &self,
+        items: &[PutItem],
+        at: Option<Positions<'_>>,
+        deadline: Duration,
+    ) -> Result<Vec<PutOutcome>, ClientError> {
         check_lengths(items.iter().map(|item| item.len))?;
         let (process, until) = self.begin(items.len(), deadline)?;
+        let runs = self.runs(process, items, |item| item.key, at)?;
         add(&process.counts.puts, 1);
         let mut outcomes = vec![None; items.len()];
         // SAFETY: the caller's promise, handed on.
         let served =
-            unsafe { process.transport.put_from(self.core(), items, &mut outcomes, until) };
+            unsafe { process.transport.put_from(self.core(), items, &runs, &mut outcomes, until) };
         let rest = served.err().map_or(ShedReason::StoreDown, |unserved| {
             match count_unserved(process, &unserved) {
                 MissReason::Deadline => ShedReason::Deadline,
@@ -206,8 +261,22 @@ impl Space {
     /// # Errors
     /// As [`Space::lookup`]; the node did not answer.
     pub fn touch(&self, keys: &[BlockKey], deadline: Duration) -> Result<u32, ClientError> {
+        self.touch_at(keys, None, deadline)
+    }
+
+    /// As [`Space::touch`], with the places of the keys in their prompt.
+    ///
+    /// # Errors
+    /// As [`Space::touch`]; positions that cannot be, or none where they are needed.
+    pub fn touch_at(
+        &self,
+        keys: &[BlockKey],
+        at: Option<Positions<'_>>,
+        deadline: Duration,
+    ) -> Result<u32, ClientError> {
         let (process, until) = self.begin_other(keys.len(), deadline)?;
-        counted(process, process.transport.touch(self.core(), keys, until))
+        let runs = self.runs(process, keys, |key| *key, at)?;
+        counted(process, process.transport.touch(self.core(), keys, &runs, until))
     }
 
     /// Prolongs a lease: it holds for `hold` from now, at most 10 s, and 60 s in all. False: it has
@@ -306,6 +375,20 @@ impl Space {
         let since = since.map(|(incarnation, sequence)| Since { incarnation, sequence });
         let stream = counted(process, process.transport.subscribe(self.core(), since, until))?;
         Ok(Box::new(Seated { stream, _seat: seat }))
+    }
+
+    /// The runs of a call's items, where the transport places by them.
+    fn runs<T>(
+        &self,
+        process: &Process,
+        items: &[T],
+        key: impl Fn(&T) -> BlockKey,
+        at: Option<Positions<'_>>,
+    ) -> Result<Vec<Run>, ClientError> {
+        match process.transport.wants_runs() {
+            true => runs(items, key, self.core().spec.run_blocks(), at),
+            false => Ok(Vec::new()),
+        }
     }
 
     fn core(&self) -> &SpaceCore {

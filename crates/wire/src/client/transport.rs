@@ -10,6 +10,7 @@ use keepwarm_store::types::{
 };
 use keepwarm_store::{Lookup, Reported};
 
+use super::positions::Run;
 use super::stats::Counts;
 use super::{ClientError, EpochOutcome, EventStream, GetItem, Health, NodeStat, PutItem};
 use crate::deadline::Deadline;
@@ -89,6 +90,9 @@ impl From<Unserved> for ClientError {
 pub(crate) struct LookupAsk<'a> {
     pub(crate) keys: &'a [BlockKey],
     pub(crate) first_position: u64,
+    /// As `Transport::wants_runs` asks.
+    #[expect(dead_code, reason = "the transports so far have one node each")]
+    pub(crate) runs: &'a [Run],
     pub(crate) lease: Option<Duration>,
 }
 
@@ -111,6 +115,12 @@ pub(crate) trait Transport: Send + Sync {
 
     fn health(&self) -> Health;
 
+    /// Whether blocks are placed by their runs: then each call's `runs` cover its items, else they
+    /// are empty.
+    fn wants_runs(&self) -> bool {
+        false
+    }
+
     /// Joins now if the store can be reached. `Refused` is the store's own no.
     fn attach(&self, space: &SpaceCore, until: Deadline) -> Result<(), Unserved>;
 
@@ -132,6 +142,7 @@ pub(crate) trait Transport: Send + Sync {
         &self,
         space: &SpaceCore,
         items: &[GetItem],
+        runs: &[Run],
         outcomes: &mut [Option<GetOutcome>],
         until: Deadline,
     ) -> Result<(), Unserved>;
@@ -144,12 +155,18 @@ pub(crate) trait Transport: Send + Sync {
         &self,
         space: &SpaceCore,
         items: &[PutItem],
+        runs: &[Run],
         outcomes: &mut [Option<PutOutcome>],
         until: Deadline,
     ) -> Result<(), Unserved>;
 
-    fn touch(&self, space: &SpaceCore, keys: &[BlockKey], until: Deadline)
-    -> Result<u32, Unserved>;
+    fn touch(
+        &self,
+        space: &SpaceCore,
+        keys: &[BlockKey],
+        runs: &[Run],
+        until: Deadline,
+    ) -> Result<u32, Unserved>;
 
     fn renew(&self, lease: LeaseId, hold: Duration, until: Deadline) -> Result<bool, Unserved>;
 

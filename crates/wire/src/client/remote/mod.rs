@@ -25,6 +25,7 @@ use keepwarm_store::{Lookup, Reported, SystemClock};
 use self::breaker::Breaker;
 use self::link::{Cut, Link, Peer};
 use self::pool::{Place, Pool};
+use super::positions::Run;
 use super::stats::{Counts, add};
 use super::transport::{LookupAsk, SpaceCore, Transport, Unserved, keys_here};
 use super::{
@@ -310,6 +311,7 @@ impl Transport for Remote {
         &self,
         space: &SpaceCore,
         items: &[GetItem],
+        _: &[Run],
         outcomes: &mut [Option<GetOutcome>],
         until: Deadline,
     ) -> Result<(), Unserved> {
@@ -325,6 +327,7 @@ impl Transport for Remote {
         &self,
         space: &SpaceCore,
         items: &[PutItem],
+        _: &[Run],
         outcomes: &mut [Option<PutOutcome>],
         until: Deadline,
     ) -> Result<(), Unserved> {
@@ -343,7 +346,7 @@ impl Transport for Remote {
         if !is_one {
             // The node counted each group as used by itself; the head of all is to leave last. What
             // is stored stays so without an answer.
-            let _ = self.touch(space, &keys_here(items, outcomes), until);
+            let _ = self.touch(space, &keys_here(items, outcomes), &[], until);
         }
         Ok(())
     }
@@ -352,6 +355,7 @@ impl Transport for Remote {
         &self,
         space: &SpaceCore,
         keys: &[BlockKey],
+        _: &[Run],
         until: Deadline,
     ) -> Result<u32, Unserved> {
         let epoch = Epoch(space.epoch.load(Ordering::Acquire));
