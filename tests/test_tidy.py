@@ -52,6 +52,8 @@ UNSAFE_ALLOWED = (
     "crates/store/src/room.rs",  # moving bytes under a pin
     "crates/store/src/checksum/",  # vector intrinsics over raw bytes
     "crates/store/src/index/",  # prefetch hints
+    "crates/store/src/tiers/",  # arena pieces and aligned buffers of I/O
+    "crates/store/src/flash/",  # buffers that the kernel reads and writes
     "crates/python/src/",  # callers' buffers
     "crates/wire/src/",  # callers' buffers, arena pieces in system calls
     "prototypes/",

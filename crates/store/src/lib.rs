@@ -36,6 +36,7 @@ pub mod stats;
 pub mod store;
 pub mod subscription;
 mod tenants;
+pub mod tiers;
 pub mod types;
 
 pub use clock::{ManualClock, SystemClock};
