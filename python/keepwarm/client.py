@@ -77,17 +77,20 @@ def connect(
     connections_max: int = CONNECTIONS_MAX,
     deadline_s: float = DEADLINE_S,
 ) -> Memory:
-    """A memory on a node of this machine: `keepwarm.connect()`.
+    """A memory on a node: `keepwarm.connect()`.
 
-    `address` is unix:/path or a path; without one KEEPWARM_ADDRESS, else the default socket. A node
-    that is not there is no error: calls miss with `store_down` until it is, and then find it by
+    `address` is unix:/path, a path, tcp://host:port (plain text) or tls://host:port; without one
+    KEEPWARM_ADDRESS, else the default socket. A node that is not there is no error: calls miss with `store_down` until it is, and then find it by
     themselves. With too few connections threads wait for each other's transfers.
     """
     if address is not None and not isinstance(address, str | os.PathLike):
-        raise ConfigError(f"address is {address!r}: give unix:/path, or a path", "address")
-    path = parse_address(address)
+        raise ConfigError(
+            f"address is {address!r}: give unix:/path, tcp://host:port or tls://host:port",
+            "address",
+        )
+    where = parse_address(address)
     count = whole("connections_max", connections_max, 16)
-    core = _core.Memory.connect(path, count, real("deadline_s", deadline_s), default_node_name())
+    core = _core.Memory.connect(where, count, real("deadline_s", deadline_s), default_node_name())
     return Memory(core, threads=count)
 
 

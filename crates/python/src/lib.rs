@@ -3,6 +3,7 @@
 
 use pyo3::prelude::*;
 
+mod addresses;
 mod buffers;
 mod codes;
 mod errors;
@@ -17,6 +18,8 @@ mod store;
 /// Keepwarm's native core. Private: use what `keepwarm` exports.
 #[pymodule(name = "_core")]
 mod core_module {
+    #[pymodule_export]
+    use super::addresses::canonical_address;
     #[pymodule_export]
     use super::codes::outcome_codes;
     #[pymodule_export]

@@ -3,12 +3,14 @@
 use std::path::PathBuf;
 
 use keepwarm_store::types::Epoch;
+use keepwarm_wire::address::Address;
 use keepwarm_wire::client::{
     ClientError, ConnectConfig, ConnectError, HealthState, Memory as Inner,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::addresses::parse;
 use crate::codes::{miss_names, shed_names};
 use crate::errors::{AttachError, ConfigError, NodeError, detached, fault};
 use crate::identity::Namespace;
@@ -33,13 +35,17 @@ impl Memory {
     #[staticmethod]
     fn connect(
         py: Python<'_>,
-        path: PathBuf,
+        address: PathBuf,
         connections_max: usize,
         deadline_s: f64,
         name: String,
     ) -> PyResult<Memory> {
         let deadline = seconds(deadline_s, "deadline_s")?;
-        let config = ConnectConfig { path, connections_max, deadline, name };
+        let address = match address.to_str() {
+            Some(text) if text.contains("://") && !text.starts_with('/') => parse(text)?,
+            _ => Address::Unix(address),
+        };
+        let config = ConnectConfig { address, connections_max, deadline, name };
         let connected = detached(py, || Inner::connect(config)).map_err(fault)?;
         connected.map(|inner| Memory { inner }).map_err(|error| {
             let text = error.to_string();

@@ -7,6 +7,7 @@ use keepwarm_wire::server::{Server as Inner, ServerConfig, ServerError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::addresses::parse;
 use crate::errors::{ClosedError, ConfigError, NodeError, detached, fault};
 use crate::store::{Store, figures, server_time};
 
@@ -20,17 +21,19 @@ pub struct Server {
 #[pymethods]
 impl Server {
     #[new]
-    #[pyo3(signature = (store, path, *, node, clients_max, idle_s))]
+    #[pyo3(signature = (store, path, *, listen=vec![], node, clients_max, idle_s))]
     fn new(
         py: Python<'_>,
         store: &Store,
         path: PathBuf,
+        listen: Vec<String>,
         node: String,
         clients_max: usize,
         idle_s: f64,
     ) -> PyResult<Server> {
         let store = store.inner()?;
         let mut config = ServerConfig::new(path);
+        config.listen = listen.iter().map(|text| parse(text)).collect::<PyResult<_>>()?;
         config.node = node;
         config.clients_max = clients_max;
         config.idle = server_time(idle_s, "idle")?;
@@ -42,10 +45,16 @@ impl Server {
                 ServerError::PathTooLong { .. } | ServerError::NotASocket { .. } => {
                     ConfigError::new_err((text, "socket"))
                 }
+                ServerError::Exposed { .. } => ConfigError::new_err((text, "listen")),
                 _ => NodeError::new_err(text),
             }
         })?;
         Ok(Server { inner: Mutex::new(Some(Arc::new(server))) })
+    }
+
+    /// Where it listens: its socket first.
+    fn addresses(&self) -> PyResult<Vec<String>> {
+        Ok(self.inner()?.addresses().iter().map(ToString::to_string).collect())
     }
 
     /// The node's figures under their dotted names.

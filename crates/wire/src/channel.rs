@@ -22,6 +22,9 @@ pub const STEP_BYTES: usize = 1 << 20;
 /// Bytes asked for of each socket's kernel buffers; the system may give less.
 const BUFFER_BYTES: usize = 1 << 20;
 
+/// After how long a silent TCP peer is taken for gone.
+const VANISHED: Duration = Duration::from_secs(16);
+
 /// A two-way stream of bytes.
 pub trait Channel {
     /// Receives at least one byte into `to`, in order. 0: the peer has ended the stream.
@@ -138,15 +141,36 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Takes over a connected socket.
+    /// Takes over a connected Unix socket.
     ///
     /// # Errors
     /// It cannot be made non-blocking.
-    pub fn new(fd: OwnedFd) -> io::Result<Socket> {
+    pub fn unix(fd: OwnedFd) -> io::Result<Socket> {
         rustix::io::ioctl_fionbio(&fd, true)?;
         // A wish: without it transfers are cut into smaller steps.
         let _ = rustix::net::sockopt::set_socket_send_buffer_size(&fd, BUFFER_BYTES);
         let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&fd, BUFFER_BYTES);
+        Ok(Socket { fd: Arc::new(fd), system_calls: 0 })
+    }
+
+    /// Takes over a connected TCP socket. A peer that vanished without a word is noticed within
+    /// [`VANISHED`], whether or not something is being sent to it.
+    ///
+    /// # Errors
+    /// It cannot be made non-blocking.
+    pub fn tcp(fd: OwnedFd) -> io::Result<Socket> {
+        use rustix::net::sockopt;
+        rustix::io::ioctl_fionbio(&fd, true)?;
+        // Frames are whole when they are sent: waiting for more only delays them.
+        sockopt::set_tcp_nodelay(&fd, true)?;
+        // Wishes: deadlines hold without them. Buffers are left to the system, which sizes them by
+        // what the way takes.
+        let _ = sockopt::set_socket_keepalive(&fd, true);
+        let _ = sockopt::set_tcp_keepidle(&fd, VANISHED / 2);
+        let _ = sockopt::set_tcp_keepintvl(&fd, VANISHED / 8);
+        let _ = sockopt::set_tcp_keepcnt(&fd, 4);
+        let vanished_ms = u32::try_from(VANISHED.as_millis()).unwrap_or(u32::MAX);
+        let _ = sockopt::set_tcp_user_timeout(&fd, vanished_ms);
         Ok(Socket { fd: Arc::new(fd), system_calls: 0 })
     }
 

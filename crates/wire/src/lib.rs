@@ -1,8 +1,9 @@
 //! Keepwarm's wire: frames, server, client. Knows no Python.
 //!
-//! Bottom up: `codec` and `frames` are bytes, `messages` one file per command, `channel` a stream
+//! Bottom up: `address` says where a node is, `codec` and `frames` are bytes, `messages` one file per command, `channel` a stream
 //! on which every wait ends, `server` what a node runs, `client` what an engine holds.
 
+pub mod address;
 pub mod channel;
 pub mod client;
 pub mod codec;
@@ -17,6 +18,7 @@ mod raw;
 pub mod server;
 mod socket_path;
 
+pub use address::{Address, AddressError};
 pub use client::{
     AttachRefused, ClientError, ClientStats, ConnectConfig, ConnectError, DataPath, EpochOutcome,
     EventStream, GetItem, Health, HealthState, Memory, NodeStat, Positions, PutItem,

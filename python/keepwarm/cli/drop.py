@@ -34,7 +34,8 @@ def drop(
     namespace
         A TOML file with the namespace's fields, and secret = "path" unless its tenant is default.
     address
-        The node's socket, unix:/path or a path. Without it KEEPWARM_ADDRESS, else the default one.
+        Where the node is: unix:/path, a path, tcp://host:port or tls://host:port. Without it
+        KEEPWARM_ADDRESS, else the default socket.
     json_
         The answer as JSON.
     deadline

@@ -23,13 +23,13 @@ class UnreachableError(NodeError):
 @contextmanager
 def reach(address: str | None, deadline_s: float) -> Iterator[Memory]:
     """A memory on a node that is there now. Ctrl-C ends the process meanwhile."""
-    path = parse_address(address)
-    with _interruptible(), connect(path, connections_max=1, deadline_s=deadline_s) as memory:
+    where = parse_address(address)
+    with _interruptible(), connect(where, connections_max=1, deadline_s=deadline_s) as memory:
         health = memory.health()
         if health["state"] != "up":
             why = health["last_error"] or "it does not answer"
             raise UnreachableError(
-                f"no node at {path} ({why}): start one with keepwarm serve, or give --address"
+                f"no node at {where} ({why}): start one with keepwarm serve, or give --address"
             )
         yield memory
 

@@ -41,6 +41,13 @@ class Flags:
         str | None,
         _setting("Where to listen: unix:/path, or a path. Default: the user's runtime folder."),
     ] = None
+    listen: Annotated[
+        str | None,
+        _setting(
+            "Where else to listen, with commas between: tcp://127.0.0.1:9478 (loopback alone), "
+            "tls://0.0.0.0:9478. Default: nowhere."
+        ),
+    ] = None
     admin: Annotated[
         str | None,
         _setting(
@@ -148,8 +155,8 @@ def _shown(value: object) -> str:
         return f"{value:g} s"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, list):
-        return ", ".join(map(str, value)) or "default alone"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value)) or "-"
     return str(value)
 
 

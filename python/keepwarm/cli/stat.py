@@ -25,7 +25,8 @@ def stat(
     Parameters
     ----------
     address
-        The node's socket, unix:/path or a path. Without it KEEPWARM_ADDRESS, else the default one.
+        Where the node is: unix:/path, a path, tcp://host:port or tls://host:port. Without it
+        KEEPWARM_ADDRESS, else the default socket.
     json_
         All figures, as one JSON object.
     deadline

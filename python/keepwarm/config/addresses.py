@@ -9,6 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
 
+from keepwarm import _core
 from keepwarm.errors import ConfigError
 
 ENV_PREFIX = "KEEPWARM_"
@@ -16,20 +17,45 @@ OFF = "off"
 
 
 def parse_address(value: str | PathLike[str] | None) -> str:
-    """A socket's path from unix:/path or a path; without one, from the environment or default."""
+    """Where a node is: the path of its socket, or tcp://host:port or tls://host:port in full.
+
+    Without a value, from the environment or the default.
+    """
     if value is None:
         value = os.environ.get(f"{ENV_PREFIX}ADDRESS") or default_address()
     text = os.fspath(value)
     if text.startswith("unix:"):
         text = text.removeprefix("unix:")
     elif re.match(r"[a-z]+:", text):
-        scheme = text.partition(":")[0]
-        raise ConfigError(
-            f"address {text} is of kind {scheme}: this version knows unix:/path alone", "address"
-        )
+        return _core.canonical_address(text)
     if not text or "\0" in text:
-        raise ConfigError("address is empty: give unix:/path, or a path", "address")
+        raise ConfigError(
+            "address is empty: give unix:/path, tcp://host:port or tls://host:port", "address"
+        )
     return str(Path(text).absolute())
+
+
+def is_socket(address: str) -> bool:
+    """Whether a parsed address is a socket's path."""
+    return address.startswith("/")
+
+
+def parse_listen(value: object, name: str) -> tuple[str, ...]:
+    """Addresses beside the socket: one text, several with commas between, or a list of them."""
+    texts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
+        raise ConfigError(f"{name} is {value!r}: give tcp://host:port or tls://host:port", name)
+    found = []
+    for text in filter(None, map(str.strip, texts)):
+        address = parse_address(text)
+        if is_socket(address):
+            raise ConfigError(
+                f"{name} is {text!r}: give tcp://host:port or tls://host:port; the socket's path "
+                "is the setting address",
+                name,
+            )
+        found.append(address)
+    return tuple(found)
 
 
 def default_address() -> str:

@@ -17,8 +17,10 @@ from keepwarm.config.addresses import (
     OFF,
     Admin,
     default_address,
+    is_socket,
     parse_address,
     parse_admin,
+    parse_listen,
 )
 from keepwarm.config.tenants import Tenant, parse_tenants, unknown
 from keepwarm.config.units import parse_duration, parse_size, shorten, show_size
@@ -73,7 +75,13 @@ def _parse_text(value: object, name: str) -> str:
 def _parse_socket(value: object, name: str) -> str:
     if not isinstance(value, str):
         raise ConfigError(f"{name} is {value!r}: give unix:/path, or a path", name)
-    return parse_address(value)
+    address = parse_address(value)
+    if not is_socket(address):
+        raise ConfigError(
+            f"{name} is {value!r}: give unix:/path, or a path; for TCP it is the setting listen",
+            name,
+        )
+    return address
 
 
 def default_node_name() -> str:
@@ -90,6 +98,7 @@ class ServeConfig:
     policy: str
     ttl: float | None
     address: str
+    listen: tuple[str, ...]
     admin: Admin | None
     state_dir: Path | None
     clients_max: int
@@ -106,6 +115,7 @@ PARSERS: dict[str, Callable[[object, str], Any]] = {
     "policy": _parse_policy,
     "ttl": parse_duration,
     "address": _parse_socket,
+    "listen": parse_listen,
     "admin": parse_admin,
     "state_dir": _parse_path,
     "clients_max": _count_to(16_384),
@@ -119,6 +129,7 @@ DEFAULTS: dict[str, Any] = {
     "max_blocks": None,
     "policy": "lru",
     "ttl": None,
+    "listen": (),
     "admin": Admin("127.0.0.1", 9477),
     "clients_max": 256,
     "idle": 300.0,

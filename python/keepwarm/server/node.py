@@ -90,13 +90,23 @@ class Node:
         for name, origin in self._loaded.origins.items():
             value = getattr(self.config, name)
             if name == "tenants":
-                value = sorted(value)
+                value = sorted(value) or ["default alone"]
+            elif name == "listen" and self._server is not None:
+                value = self._listening()
             elif name == "admin":
                 value = str(self.admin.address if self.admin else value or "off")
             elif name == "state_dir":
                 value = str(value or "off")
             out[name] = {"value": value, "origin": origin}
         return out
+
+    def _listening(self) -> list[str]:
+        """Where it listens beside the socket, with the ports that the system chose."""
+        server = self._server
+        try:
+            return server.addresses()[1:] if server is not None else []
+        except ClosedError:
+            return []  # it stopped while we looked
 
     def start(self) -> None:
         """Takes what it needs, the small things that can fail first."""
@@ -119,6 +129,7 @@ class Node:
         self._server = _core.Server(
             self._store,
             config.address,
+            listen=config.listen,
             node=config.node,
             clients_max=config.clients_max,
             idle_s=config.idle,

@@ -1,7 +1,8 @@
 //! How to reach a node.
 
-use std::path::PathBuf;
 use std::time::Duration;
+
+use crate::address::Address;
 
 /// What a call may take when its caller has no better idea.
 pub const DEADLINE: Duration = Duration::from_secs(1);
@@ -13,8 +14,8 @@ pub const SUBSCRIPTIONS_MAX: usize = 16;
 /// How to reach a node over its socket.
 #[derive(Clone, Debug)]
 pub struct ConnectConfig {
-    /// The node's socket.
-    pub path: PathBuf,
+    /// Where the node is.
+    pub address: Address,
     /// Connections for calls at once, 1 to 64; subscriptions have their own. Too few: threads wait
     /// for each other's transfers; too many: the node's limit on clients is reached sooner.
     pub connections_max: usize,
@@ -25,10 +26,10 @@ pub struct ConnectConfig {
 }
 
 impl ConnectConfig {
-    /// Defaults for all but the path.
-    pub fn new(path: impl Into<PathBuf>) -> ConnectConfig {
+    /// Defaults for all but the address.
+    pub fn new(address: impl Into<Address>) -> ConnectConfig {
         ConnectConfig {
-            path: path.into(),
+            address: address.into(),
             connections_max: 8,
             deadline: DEADLINE,
             name: String::from("keepwarm"),

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use keepwarm_store::types::MissReason;
 
 use super::config::SUBSCRIPTIONS_MAX;
+use crate::address::Address;
 use crate::frames::KEYS_MAX;
 
 /// A node that cannot be reached because of how it was named, or ever understood. A node that is
@@ -39,18 +40,18 @@ pub enum ConnectError {
         path: PathBuf,
     },
     /// The system, or the node, does not let this user in.
-    #[error("no access to the node at {path}: run as its user, {problem}")]
+    #[error("no access to the node at {address}: {problem}")]
     Denied {
-        /// The path.
-        path: PathBuf,
+        /// Where it is.
+        address: Address,
         /// In the words of who refused.
         problem: String,
     },
     /// The node shares no wire version with this client.
-    #[error("the node at {path} does not speak this client's wire version: {problem}")]
+    #[error("the node at {address} does not speak this client's wire version: {problem}")]
     Version {
-        /// The path.
-        path: PathBuf,
+        /// Where it is.
+        address: Address,
         /// In the node's words.
         problem: String,
     },

@@ -1,6 +1,5 @@
 //! [`Memory`]: a handle on a store, cheap to clone, safe across `fork`.
 
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -18,6 +17,7 @@ use super::transport::{Notes, SpaceCore, Transport, Unserved};
 use super::{
     AttachRefused, ClientError, ClientStats, ConnectConfig, ConnectError, DEADLINE, Space,
 };
+use crate::address::Address;
 use crate::deadline::Deadline;
 use crate::messages::StatValue;
 use crate::process::ProcessId;
@@ -40,7 +40,7 @@ pub struct Health {
     pub state: HealthState,
     /// What went wrong last, even if it works again.
     pub last_error: Option<String>,
-    /// `inproc`, `unix`.
+    /// `inproc`, `unix`, `tcp`, `tls`.
     pub transport: &'static str,
     /// Of the node, once known.
     pub incarnation: Option<u64>,
@@ -62,7 +62,7 @@ impl NodeStat {
     }
 }
 
-/// A handle on a store: in this process, or of a node on this machine. Clones share connections.
+/// A handle on a store: in this process, or of a node. Clones share connections.
 #[derive(Clone)]
 pub struct Memory {
     shared: Arc<Shared>,
@@ -79,7 +79,7 @@ impl Memory {
     /// `store_down` until it is.
     ///
     /// # Errors
-    /// A path that can never work, no access, no wire version in common, or a setting out of range.
+    /// An address that can never work, no access, no wire version in common, or a setting out of range.
     pub fn connect(config: ConnectConfig) -> Result<Memory, ConnectError> {
         let transport = Box::new(Remote::new(&config)?);
         transport.connect_first(Deadline::after(config.deadline))?;
@@ -164,10 +164,10 @@ impl Memory {
         process.counts.read(process.transport.name())
     }
 
-    /// The node's socket; none for an embedded store.
-    pub fn path(&self) -> Option<&Path> {
+    /// Where the node is; nowhere for an embedded store.
+    pub fn address(&self) -> Option<&Address> {
         match &self.shared.origin {
-            Origin::Node(config) => Some(&config.path),
+            Origin::Node(config) => Some(&config.address),
             Origin::Store(_) => None,
         }
     }
@@ -241,7 +241,7 @@ impl Shared {
             // The arena is shared with the parent, its bookkeeping is not: hands off.
             Origin::Store(_) => Box::new(Gone::new("the embedded store stayed in the parent")),
             Origin::Node(config) => match Remote::new(config) {
-                Ok(unix) => Box::new(unix),
+                Ok(remote) => Box::new(remote),
                 Err(_) => Box::new(Gone::new("no random numbers after the fork")),
             },
         }

@@ -8,6 +8,8 @@ mod errors;
 mod events;
 mod gone;
 mod inproc;
+#[allow(dead_code)] // its first users follow
+mod legs;
 mod memory;
 mod positions;
 mod remote;

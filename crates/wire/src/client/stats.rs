@@ -10,7 +10,7 @@ const CODES: usize = 16;
 /// Facts about the way of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DataPath {
-    /// `inproc`, `unix`.
+    /// `inproc`, `unix`, `tcp`, `tls`.
     pub transport: &'static str,
     /// Copies in user space that each byte of a block makes, both ends together.
     pub copies_per_byte: f64,

@@ -4,11 +4,16 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::address::Address;
+
 /// What a server is started with.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
     /// Where its socket is to be; its directory must exist.
     pub path: PathBuf,
+    /// Where else it listens: `tcp://` on loopback alone, `tls://` anywhere. Whoever comes over
+    /// loopback must be of the node's user or root, as over the socket.
+    pub listen: Vec<Address>,
     /// The node's name in handshakes and figures.
     pub node: String,
     /// Connections at once, 1 to 16,384; a thread each. Too few: engines with many threads are
@@ -34,6 +39,7 @@ impl ServerConfig {
     pub fn new(path: impl Into<PathBuf>) -> ServerConfig {
         ServerConfig {
             path: path.into(),
+            listen: Vec::new(),
             node: String::from("keepwarm"),
             clients_max: 256,
             idle: Duration::from_secs(300),
@@ -89,6 +95,22 @@ pub enum ServerError {
         action: &'static str,
         /// The path.
         path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// TCP in plain text would be open to others.
+    #[error("{address} can be reached by others: listen on tls:// there, or on loopback")]
+    Exposed {
+        /// As given.
+        address: Address,
+    },
+    /// The system refused.
+    #[error("cannot {action} {address}: {source}")]
+    Listen {
+        /// What was tried.
+        action: &'static str,
+        /// As given.
+        address: Address,
         /// What the system said.
         source: io::Error,
     },

@@ -10,12 +10,14 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
-use rustix::net::{SendFlags, Shutdown, SocketFlags};
+use rustix::net::{SendFlags, Shutdown};
 
 use super::conversation::{GOING_DOWN, refusal, serve};
 use super::counts::add;
+use super::doors::{Door, knocked};
 use super::node::{Node, Phase};
-use super::socket_file::wait_for_peer;
+use super::peer_user;
+use crate::address::Address;
 use crate::channel::Socket;
 use crate::deadline::Deadline;
 use crate::frames::VERSION;
@@ -49,28 +51,27 @@ impl Listener {
         Listener { node, entries, emptier, next: AtomicU64::new(0) }
     }
 
-    /// Accepts until the node stops serving; then the socket closes.
-    pub(super) fn start(self: Arc<Self>, socket: OwnedFd) -> io::Result<JoinHandle<()>> {
+    /// Accepts until the node stops serving; then the doors close.
+    pub(super) fn start(self: Arc<Self>, doors: Vec<Door>) -> io::Result<JoinHandle<()>> {
         let builder = Builder::new().name(String::from("keepwarm-accept"));
         builder.stack_size(STACK_BYTES).spawn(move || {
             while self.node.phase() == Phase::Serving {
                 self.node.sessions.end_over();
-                if matches!(wait_for_peer(&socket, LOOK_UP), Ok(false)) {
-                    continue;
-                }
-                match rustix::net::accept_with(&socket, SocketFlags::CLOEXEC) {
-                    Ok(peer) => self.admit(peer),
-                    Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
-                    Err(_) => std::thread::sleep(BREATHER),
+                for place in knocked(&doors, LOOK_UP) {
+                    match doors[place].accept() {
+                        Ok(peer) => self.admit(&doors[place], peer),
+                        Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
+                        Err(_) => std::thread::sleep(BREATHER),
+                    }
                 }
             }
         })
     }
 
     /// Starts a thread for a peer, or says why not.
-    fn admit(self: &Arc<Self>, peer: OwnedFd) {
+    fn admit(self: &Arc<Self>, door: &Door, peer: OwnedFd) {
         add(&self.node.counts.accepted, 1);
-        if let Err(text) = may_use(&peer) {
+        if let Err(text) = may_use(&door.address, &peer) {
             add(&self.node.counts.refused_peers, 1);
             return turn_away(&peer, RefusalCode::Peer, text);
         }
@@ -82,7 +83,7 @@ impl Listener {
             );
             return turn_away(&peer, RefusalCode::Clients, text);
         }
-        let Ok(socket) = Socket::new(peer) else { return };
+        let Ok(socket) = door.socket(peer) else { return };
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let entry = Arc::new(Entry { fd: socket.shared(), busy: AtomicBool::new(false) });
         self.entries.lock().insert(number, entry.clone());
@@ -155,13 +156,17 @@ fn run(place: &Place, mut socket: Socket, entry: &Entry) {
 }
 
 /// The node's own user, or root.
-fn may_use(peer: &OwnedFd) -> Result<(), String> {
+fn may_use(address: &Address, peer: &OwnedFd) -> Result<(), String> {
     let ours = rustix::process::geteuid();
-    match rustix::net::sockopt::socket_peercred(peer) {
-        Ok(theirs) if theirs.uid == ours || theirs.uid.is_root() => Ok(()),
+    let theirs = match address {
+        Address::Unix(_) => peer_user::of_unix(peer),
+        Address::Tcp { .. } | Address::Tls { .. } => peer_user::of_loopback(peer),
+    };
+    match theirs {
+        Ok(theirs) if theirs == ours || theirs.is_root() => Ok(()),
         Ok(theirs) => Err(format!(
             "user {} may not use the node of user {}: run as that user",
-            theirs.uid.as_raw(),
+            theirs.as_raw(),
             ours.as_raw()
         )),
         Err(error) => Err(format!("the peer's user is unknown: {error}")),

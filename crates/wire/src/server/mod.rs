@@ -7,10 +7,12 @@
 mod config;
 mod conversation;
 mod counts;
+mod doors;
 mod ending;
 mod follows;
 mod listener;
 mod node;
+mod peer_user;
 mod reads;
 mod sessions;
 mod socket_file;
@@ -28,9 +30,11 @@ use std::time::Duration;
 
 use keepwarm_store::Store;
 
+use self::doors::{Door, LISTEN_MAX};
 use self::listener::Listener;
 use self::node::Phase;
 use self::socket_file::SocketFile;
+use crate::address::Address;
 use crate::client::NodeStat;
 use crate::deadline::Deadline;
 use crate::housekeeping::Housekeeper;
@@ -45,29 +49,37 @@ const STOP_WAIT: Duration = Duration::from_secs(5);
 pub struct Server {
     listener: Arc<Listener>,
     socket_file: SocketFile,
+    addresses: Vec<Address>,
     house: Option<Housekeeper>,
     accepting: Option<JoinHandle<()>>,
     process: ProcessId,
 }
 
 impl Server {
-    /// Binds the socket and starts to serve and to keep house.
+    /// Binds the socket and what else it listens on, and starts to serve and to keep house.
     ///
     /// # Errors
     /// A setting out of range, a path that cannot be bound or is in use, no threads.
     pub fn start(store: Arc<Store>, config: ServerConfig) -> Result<Server, ServerError> {
         check(&config)?;
+        let mut doors = Vec::with_capacity(config.listen.len() + 1);
+        for address in &config.listen {
+            doors.push(Door::tcp(address)?);
+        }
         let (socket_file, socket) = SocketFile::bind(&config.path)?;
+        doors.insert(0, Door::unix(socket, Address::from(&config.path)));
+        let addresses = doors.iter().map(|door| door.address.clone()).collect();
         let started = (|| {
             let house = Housekeeper::start(&store)?;
             let listener = Arc::new(Listener::new(Node::new(store, config)));
-            let accepting = listener.clone().start(socket)?;
+            let accepting = listener.clone().start(doors)?;
             Ok((house, listener, accepting))
         })();
         match started {
             Ok((house, listener, accepting)) => {
                 let (house, accepting) = (Some(house), Some(accepting));
-                Ok(Server { listener, socket_file, house, accepting, process: ProcessId::here() })
+                let process = ProcessId::here();
+                Ok(Server { listener, socket_file, addresses, house, accepting, process })
             }
             Err(error) => {
                 socket_file.remove();
@@ -79,6 +91,11 @@ impl Server {
     /// The socket.
     pub fn path(&self) -> &Path {
         &self.listener.node.config.path
+    }
+
+    /// Where it listens: the socket first, then as given, with the ports that the system chose.
+    pub fn addresses(&self) -> &[Address] {
+        &self.addresses
     }
 
     /// Connections now.
@@ -144,6 +161,9 @@ fn check(config: &ServerConfig) -> Result<(), ServerError> {
     let refuse = |setting, found: String, want| Err(ServerError::Config { setting, found, want });
     if !(1..=16_384).contains(&config.clients_max) {
         return refuse("clients_max", config.clients_max.to_string(), "1 to 16384");
+    }
+    if config.listen.len() > LISTEN_MAX {
+        return refuse("listen", format!("{} addresses", config.listen.len()), "at most 15");
     }
     for (setting, time) in [
         ("idle", config.idle),

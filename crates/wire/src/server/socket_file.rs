@@ -12,7 +12,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -24,7 +24,6 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::ServerError;
-use crate::channel::wait_for;
 use crate::deadline::Deadline;
 use crate::socket_path::{PATH_BYTES_MAX, too_long};
 
@@ -160,9 +159,4 @@ fn bind_and_listen(path: &Path) -> io::Result<OwnedFd> {
     fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
     rustix::net::listen(&listener, BACKLOG)?;
     Ok(listener)
-}
-
-/// Waits up to `wait` for a peer that wants in.
-pub(super) fn wait_for_peer(listener: impl AsFd, wait: Duration) -> io::Result<bool> {
-    wait_for(listener, rustix::event::PollFlags::IN, Deadline::after(wait))
 }

@@ -3,9 +3,11 @@
 use std::fs;
 use std::io;
 use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
 
 use super::link::Cut;
 use super::{ConnectError, Remote};
+use crate::address::Address;
 use crate::deadline::Deadline;
 use crate::frames::Violation;
 use crate::messages::RefusalCode;
@@ -18,17 +20,14 @@ impl Remote {
     /// What no waiting will change.
     pub(in crate::client) fn connect_first(&self, until: Deadline) -> Result<(), ConnectError> {
         let config = &self.node.config;
-        let path = config.path.clone();
+        let address = config.address.clone();
         if !(1..=64).contains(&config.connections_max) {
             let (setting, want) = ("connections_max", "1 to 64");
             let found = config.connections_max.to_string();
             return Err(ConnectError::Config { setting, found, want });
         }
-        if let Some(bytes) = too_long(&path) {
-            return Err(ConnectError::PathTooLong { path, bytes, max: PATH_BYTES_MAX });
-        }
-        if fs::metadata(&path).is_ok_and(|metadata| !metadata.file_type().is_socket()) {
-            return Err(ConnectError::NotASocket { path });
+        if let Address::Unix(path) = &address {
+            check_path(path)?;
         }
         let cut = match self.node.open(until) {
             Ok(link) => {
@@ -39,16 +38,16 @@ impl Remote {
         };
         match cut {
             Cut::Unreachable(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                Err(ConnectError::Denied { path, problem: error.to_string() })
+                Err(ConnectError::Denied { address, problem: format!("run as its user, {error}") })
             }
             Cut::TurnedAway(refusal) if refusal.code == RefusalCode::Peer => {
-                Err(ConnectError::Denied { path, problem: refusal.text })
+                Err(ConnectError::Denied { address, problem: refusal.text })
             }
             Cut::TurnedAway(refusal) if refusal.code == RefusalCode::Version => {
-                Err(ConnectError::Version { path, problem: refusal.text })
+                Err(ConnectError::Version { address, problem: refusal.text })
             }
             Cut::Violation(violation @ (Violation::Magic | Violation::Version { .. })) => {
-                Err(ConnectError::Version { path, problem: violation.to_string() })
+                Err(ConnectError::Version { address, problem: violation.to_string() })
             }
             // It is there; the next call connects.
             Cut::Busy { .. } => Ok(()),
@@ -58,5 +57,16 @@ impl Remote {
                 Ok(())
             }
         }
+    }
+}
+
+fn check_path(path: &Path) -> Result<(), ConnectError> {
+    let path = path.to_owned();
+    if let Some(bytes) = too_long(&path) {
+        return Err(ConnectError::PathTooLong { path, bytes, max: PATH_BYTES_MAX });
+    }
+    match fs::metadata(&path) {
+        Ok(found) if !found.file_type().is_socket() => Err(ConnectError::NotASocket { path }),
+        _ => Ok(()),
     }
 }

@@ -7,9 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use keepwarm_store::types::{Epoch, NamespaceId};
-use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
+use super::dial::Dialer;
 use crate::channel::{Patience, Socket};
 use crate::client::ConnectConfig;
 use crate::client::transport::SpaceCore;
@@ -26,8 +25,6 @@ use crate::messages::{
 
 /// How long a refused namespace is not asked for again on one connection.
 const REFUSED_FOR: Duration = Duration::from_secs(2);
-/// Pause before connecting again to a node whose queue of connections is full.
-const QUEUE_PAUSE: Duration = Duration::from_millis(5);
 
 /// Figures beyond which a node is not believed.
 const FIGURES_MAX: usize = 1 << 20;
@@ -128,8 +125,13 @@ enum Attached {
 
 impl Link {
     /// Connects and greets.
-    pub(super) fn open(config: &ConnectConfig, token: Token, until: Deadline) -> Result<Link, Cut> {
-        let socket = connect(config, until)?;
+    pub(super) fn open(
+        dialer: &Dialer,
+        config: &ConnectConfig,
+        token: Token,
+        until: Deadline,
+    ) -> Result<Link, Cut> {
+        let socket = dialer.dial(&config.address, until)?;
         let peer = Peer { incarnation: 0, pid: 0, name: String::new() };
         let mut link = Link {
             socket,
@@ -336,28 +338,6 @@ impl Link {
             (Limit | Throttled, _) => Ok(Cut::Busy { refusal, ends: !goes_on }),
             (_, true) => Ok(Cut::Refused(refusal)),
             (_, false) => Ok(Cut::TurnedAway(refusal)),
-        }
-    }
-}
-
-/// A connected socket.
-fn connect(config: &ConnectConfig, until: Deadline) -> Result<Socket, Cut> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let address = SocketAddrUnix::new(&config.path)
-        .map_err(|error| Cut::Unreachable(io::Error::from(error)))?;
-    let fd = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
-        .map_err(|error| Cut::Stream(error.into()))?;
-    loop {
-        match rustix::net::connect(&fd, &address) {
-            Ok(()) => return Ok(Socket::new(fd)?),
-            Err(Errno::INTR) => {}
-            // The node's queue is full; nothing tells when it no longer is.
-            Err(Errno::AGAIN) => {
-                let Some(left) = until.left() else { return Err(Cut::Deadline) };
-                // Not by a poll: to it a socket that is not connected has hung up.
-                std::thread::sleep(left.min(QUEUE_PAUSE));
-            }
-            Err(error) => return Err(Cut::Unreachable(error.into())),
         }
     }
 }

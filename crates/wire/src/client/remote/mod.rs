@@ -1,10 +1,11 @@
 //! A node over a socket.
 //!
-//! `link.rs` is one connection, `pool.rs` the few there may be, `breaker.rs` decides whether calls
+//! `dial.rs` connects, `link.rs` is one connection, `pool.rs` the few there may be, `breaker.rs` decides whether calls
 //! are tried and asks for a lost node in the background; `reads.rs`, `writes.rs` and `follow.rs`
 //! move more than a frame.
 
 mod breaker;
+mod dial;
 mod first;
 mod follow;
 mod link;
@@ -23,6 +24,7 @@ use keepwarm_store::types::{
 use keepwarm_store::{Lookup, Reported, SystemClock};
 
 use self::breaker::Breaker;
+use self::dial::Dialer;
 use self::link::{Cut, Link, Peer};
 use self::pool::{Place, Pool};
 use super::positions::Run;
@@ -64,6 +66,7 @@ pub(super) struct Remote {
 /// What calls and the asking thread share.
 struct Node {
     config: ConnectConfig,
+    dialer: Dialer,
     token: Token,
     pool: Pool,
     breaker: Breaker,
@@ -83,6 +86,7 @@ impl Remote {
             .map_err(io::Error::from)?;
         let node = Node {
             config: config.clone(),
+            dialer: Dialer::default(),
             token: Token(token),
             pool: Pool::new(config.connections_max),
             breaker: Breaker::default(),
@@ -193,7 +197,7 @@ impl Node {
 
     /// A new connection. A node that was restarted makes the older ones void.
     fn open(&self, until: Deadline) -> Result<Link, Cut> {
-        let link = Link::open(&self.config, self.token, until)?;
+        let link = Link::open(&self.dialer, &self.config, self.token, until)?;
         add(&self.counts.connections, 1);
         let before = self.incarnation.swap(link.peer.incarnation, Ordering::AcqRel);
         if before != link.peer.incarnation {
@@ -236,7 +240,7 @@ impl Node {
 
 impl Transport for Remote {
     fn name(&self) -> &'static str {
-        "unix"
+        self.node.config.address.transport()
     }
 
     fn counts(&self) -> Arc<Counts> {
