@@ -80,8 +80,9 @@ def connect(
     """A memory on a node: `keepwarm.connect()`.
 
     `address` is unix:/path, a path, tcp://host:port (plain text) or tls://host:port; without one
-    KEEPWARM_ADDRESS, else the default socket. A node that is not there is no error: calls miss with `store_down` until it is, and then find it by
-    themselves. With too few connections threads wait for each other's transfers.
+    KEEPWARM_ADDRESS, else the default socket. A node that is not there is no error: calls miss with
+    `store_down` until it is, and then find it by themselves. With too few connections threads wait
+    for each other's transfers.
     """
     if address is not None and not isinstance(address, str | os.PathLike):
         raise ConfigError(

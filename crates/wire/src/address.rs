@@ -6,7 +6,8 @@
 //! | `tcp://host:port` | TCP in plain text: for loopback |
 //! | `tls://host:port` | TCP under TLS 1.3; never falls back to plain text |
 //!
-//! Without a port it is [`PORT`]. A host is a name, an IPv4 address, or an IPv6 address in brackets.
+//! Without a port it is [`PORT`]. A host is a name, an IPv4 address, or an IPv6 address in
+//! brackets.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};

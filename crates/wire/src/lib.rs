@@ -1,7 +1,8 @@
 //! Keepwarm's wire: frames, server, client. Knows no Python.
 //!
-//! Bottom up: `address` says where a node is, `codec` and `frames` are bytes, `messages` one file per command, `channel` a stream
-//! on which every wait ends, `server` what a node runs, `client` what an engine holds.
+//! Bottom up: `address` says where a node is, `codec` and `frames` are bytes, `messages` one file
+//! per command, `channel` a stream on which every wait ends, `server` what a node runs, `client`
+//! what an engine holds.
 
 pub mod address;
 pub mod channel;

@@ -187,6 +187,7 @@ def run(node: Node, started: Callable[[], None], say: Callable[[str, str], None]
         starting.result()
         started()
         awaited.until(lambda: awaited.asked)
+        node.state = State.DRAINING  # true before it is said
         say("draining", f"draining, for {node.config.drain:g} s at most")
         draining = awaited.call(node.drain)
         awaited.until(lambda: draining.done)

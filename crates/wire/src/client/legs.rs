@@ -1,7 +1,7 @@
 //! Several parts of one call at once: the stripes of a transfer, the nodes of a fleet.
 //!
 //! ```text
-//!   caller ──legs──► queue ──► threads of ours, at most THREADS_MAX, gone after a while without work
+//!   caller ──legs──► queue ──► threads of ours, at most THREADS_MAX, gone after a while of none
 //!      │               │
 //!      └─ runs the first leg, then whatever nobody has begun yet, then waits for the others
 //! ```

@@ -79,7 +79,8 @@ impl Memory {
     /// `store_down` until it is.
     ///
     /// # Errors
-    /// An address that can never work, no access, no wire version in common, or a setting out of range.
+    /// An address that can never work, no access, no wire version in common, or a setting out of
+    /// range.
     pub fn connect(config: ConnectConfig) -> Result<Memory, ConnectError> {
         let transport = Box::new(Remote::new(&config)?);
         transport.connect_first(Deadline::after(config.deadline))?;

@@ -1,8 +1,8 @@
 //! A node over a socket.
 //!
-//! `dial.rs` connects, `link.rs` is one connection, `pool.rs` the few there may be, `breaker.rs` decides whether calls
-//! are tried and asks for a lost node in the background; `reads.rs`, `writes.rs` and `follow.rs`
-//! move more than a frame.
+//! `dial.rs` connects, `link.rs` is one connection, `pool.rs` the few there may be, `breaker.rs`
+//! decides whether calls are tried and asks for a lost node in the background; `reads.rs`,
+//! `writes.rs` and `follow.rs` move more than a frame.
 
 mod breaker;
 mod dial;
