@@ -10,6 +10,7 @@ mod errors;
 mod events;
 mod export;
 mod identity;
+mod journal;
 mod memory;
 mod server;
 mod space;
@@ -28,6 +29,8 @@ mod core_module {
     use super::events::Subscription;
     #[pymodule_export]
     use super::identity::{Namespace, namespace_fields};
+    #[pymodule_export]
+    use super::journal::{log_events, log_last, log_levels, log_listen, log_next, log_say};
     #[pymodule_export]
     use super::memory::Memory;
     #[pymodule_export]

@@ -64,6 +64,20 @@ impl Server {
         figures(py, &stat.0)
     }
 
+    /// How long a connection may ask for nothing, from now on.
+    fn set_idle(&self, py: Python<'_>, idle_s: f64) -> PyResult<()> {
+        let idle = server_time(idle_s, "idle")?;
+        let server = self.inner()?;
+        let set = detached(py, || server.set_idle(idle)).map_err(fault)?;
+        set.map_err(|error| ConfigError::new_err((error.to_string(), "idle")))
+    }
+
+    /// Why nobody reaches the node any more, if so.
+    fn lost(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        let server = self.inner()?;
+        detached(py, || server.lost()).map_err(fault)
+    }
+
     /// No new clients, no new puts; calls under way have this long. True when all finished.
     fn drain(&self, py: Python<'_>, time_s: f64) -> PyResult<bool> {
         let time = server_time(time_s, "drain")?;

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use keepwarm_store::identity::TenantSecret;
+use keepwarm_store::retune::TenantTuning;
 use keepwarm_store::{
     PolicyKind, Store as Inner, StoreConfig, StoreError, SystemClock, TenantConfig,
 };
@@ -17,6 +18,9 @@ use crate::space::seconds;
 
 /// A tenant: name, secret file, quota in bytes, time to live in seconds.
 type Tenant = (String, Option<PathBuf>, Option<u64>, Option<f64>);
+
+/// What a tenant is to have from now on: name, quota in bytes, time to live in seconds.
+type Tuning = (String, Option<u64>, Option<f64>);
 
 /// The store of this process.
 #[pyclass(frozen, module = "keepwarm._core")]
@@ -64,6 +68,17 @@ impl Store {
     fn set_quota(&self, py: Python<'_>, tenant: &str, bytes: Option<u64>) -> PyResult<()> {
         let store = self.inner()?;
         detached(py, || store.set_quota(tenant, bytes)).map_err(fault)?.map_err(refused)
+    }
+
+    /// Changes quotas and times to live, of all of these tenants or of none.
+    fn retune(&self, py: Python<'_>, tenants: Vec<Tuning>) -> PyResult<()> {
+        let store = self.inner()?;
+        let tuning = |(name, quota_bytes, ttl_s): Tuning| {
+            let ttl = ttl_s.map(|time| time_to_live(time, "ttl_s")).transpose()?;
+            Ok(TenantTuning { name, quota_bytes, ttl })
+        };
+        let tenants: Vec<_> = tenants.into_iter().map(tuning).collect::<PyResult<_>>()?;
+        detached(py, || store.retune(&tenants)).map_err(fault)?.map_err(refused)
     }
 
     /// None, or the first thing that does not add up.

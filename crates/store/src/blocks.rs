@@ -5,6 +5,7 @@ use crate::events::EventKind;
 use crate::index::parts::Place;
 use crate::index::{Slot, State};
 use crate::inner::{Inner, Seen};
+use crate::log::{self, Event};
 use crate::policy::Policy;
 use crate::types::{BlockKey, Instant, MissReason, NamespaceId, Tier};
 
@@ -127,6 +128,9 @@ impl Inner {
             Leaves::Corrupt => Some(MissReason::Corrupt),
             Leaves::Dropped => None,
         };
+        if why == Leaves::Corrupt {
+            log::say(Event::BlockCorrupt, |line| self.name(line, entry.ns, Some(entry.key)));
+        }
         match reason {
             Some(reason) => self.ghosts.remember(era, entry.key, reason),
             None => self.ghosts.forget(era, entry.key),

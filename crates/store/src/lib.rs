@@ -28,6 +28,7 @@ mod places;
 pub mod policy;
 mod puts;
 mod reads;
+pub mod retune;
 mod room;
 pub mod session;
 mod settings;
@@ -37,6 +38,7 @@ pub mod store;
 pub mod subscription;
 mod tenants;
 pub mod tiers;
+mod told;
 pub mod types;
 
 pub use clock::{ManualClock, SystemClock};

@@ -5,6 +5,7 @@ use crate::blocks::Leaves;
 use crate::guards::ReadPin;
 use crate::index::parts::Place;
 use crate::index::{Slot, State};
+use crate::log::{self, Event};
 use crate::outcome::Reported;
 use crate::policy::Policy;
 use crate::session::Session;
@@ -85,6 +86,7 @@ impl Session {
             return Reported::Removed;
         }
         inner.counters(ns.0).reports_intact += 1;
+        log::say(Event::ReportIntact, |line| inner.name(line, ns.0, Some(key)));
         Reported::Intact
     }
 }

@@ -178,6 +178,7 @@ impl Inner {
         let granules = u64::from(need.granules);
         // What is leased or being written stays whatever leaves.
         if tenant.leased + tenant.writing + granules > quota {
+            self.say_over_quota(number);
             return Err(ShedReason::Quota);
         }
         Ok((tenant.used + granules > quota).then_some(number))

@@ -8,6 +8,7 @@ use crate::epochs::{RECORDS_MAX, mark_of};
 use crate::error::{AttachError, StoreError};
 use crate::identity::{ChainKey, NamespaceSpec};
 use crate::index::State;
+use crate::log::{self, Event};
 use crate::outcome::{Attached, KEYS_MAX};
 use crate::session::Session;
 use crate::store::Store;
@@ -64,6 +65,7 @@ impl Session {
                 return Err(error.into());
             }
         }
+        inner.say_attached(id.0, nearest.as_deref());
         Ok(Attached { id, epoch: inner.namespaces.at(id.0).epoch, nearest })
     }
 
@@ -120,6 +122,10 @@ impl Session {
         let era = inner.next_era;
         inner.namespaces.at_mut(ns.0).forget_all(era);
         inner.counters(ns.0).dropped += dropped;
+        log::say(Event::NamespaceDropped, |line| {
+            inner.name(line, ns.0, None);
+            line.number("blocks", dropped);
+        });
         dropped
     }
 
@@ -209,6 +215,10 @@ impl Store {
         let mut inner = self.lock();
         if let Err(error) = written {
             inner.counters(ns.0).epochs_failed += 1;
+            log::say(Event::EpochFailed, |line| {
+                inner.name(line, ns.0, None);
+                line.number("epoch", epoch.0.into()).text("reason", &error);
+            });
             return Err(error);
         }
         // Its place may have gone to another meanwhile; then the file knows its epoch.
@@ -217,6 +227,10 @@ impl Store {
             inner.namespaces.at_mut(ns.0).epoch = epoch;
             inner.hide_namespace(ns.0);
             inner.counters(ns.0).epochs += 1;
+            log::say(Event::EpochAdopted, |line| {
+                inner.name(line, ns.0, None);
+                line.number("epoch", epoch.0.into());
+            });
         }
         Ok(())
     }

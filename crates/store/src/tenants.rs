@@ -57,6 +57,11 @@ impl Tenant {
         }
     }
 
+    /// Changes what it may hold, and how long blocks live that are stored from now on.
+    pub fn retune(&mut self, quota_bytes: Option<u64>, ttl: Option<Duration>) {
+        (self.quota_bytes, self.ttl) = (quota_bytes, ttl);
+    }
+
     /// Granules it may hold; none: no quota.
     pub fn quota(&self) -> Option<u64> {
         self.quota_bytes.map(|bytes| bytes / GRANULE_BYTES as u64)

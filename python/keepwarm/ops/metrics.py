@@ -132,6 +132,8 @@ SERVER = (
     ),
     _served("throttled", "Requests refused because too many large ones came at once."),
     _served("puts_corrupt", "Blocks that arrived with another checksum."),
+    _served("log_suppressed", "Log records beyond what is kept of one kind."),
+    _served("log_lost", "Log records that found no room."),
     _served("system_calls", "System calls on client sockets."),
     Metric("keepwarm_server_requests", "counter", "Requests.", "requests", "server", "request"),
 )

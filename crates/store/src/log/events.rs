@@ -94,7 +94,7 @@ events! {
     Stalled, "stalled", Warn,
         "a connection was closed because it neither took nor sent";
     NamespaceAttached, "namespace_attached", Info,
-        "a client opened a namespace that no other client has open";
+        "a client opened a namespace that no other has open";
     NamespaceDiffers, "namespace_differs", Warn,
         "a client opened a namespace without blocks while a similar one is here: `nearest` says in \
          which fields they differ, the usual cause of zero hits";

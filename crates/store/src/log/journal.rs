@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
+use super::about;
 use super::events::{Event, Level};
 use super::record::{Line, Record};
 use crate::clock::SystemClock;
@@ -85,6 +86,7 @@ impl Journal {
         }
         let mut line = Line::default();
         fields(&mut line);
+        about::append(&mut line);
         self.keep(line.into_record(event));
     }
 

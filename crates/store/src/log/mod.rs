@@ -16,12 +16,14 @@
 //! });
 //! ```
 //! Fields never hold a secret, a token, a key or what a prompt says. `events.rs` is the list,
-//! `record.rs` one record, `journal.rs` the ring and its limits.
+//! `record.rs` one record, `about.rs` the fields of a thread, `journal.rs` the ring and its limits.
 
+mod about;
 mod events;
 mod journal;
 mod record;
 
+pub use about::{About, about};
 pub use events::{Event, Level};
 pub use journal::{BURST, INTERVAL, Journal};
 pub use record::{Field, Line, Record};

@@ -33,7 +33,7 @@ pub struct Record {
 
 /// The fields of a record that is being made.
 #[derive(Debug, Default)]
-pub struct Line(Vec<(Cow<'static, str>, Field)>);
+pub struct Line(pub(super) Vec<(Cow<'static, str>, Field)>);
 
 impl Line {
     /// Adds words, cut to a kibibyte.

@@ -4,6 +4,7 @@
 use std::io;
 use std::time::Duration;
 
+use keepwarm_store::log::Event;
 use keepwarm_store::types::{Epoch, LeaseId, NamespaceId};
 use keepwarm_store::{AttachError, StoreError};
 
@@ -11,6 +12,7 @@ use super::counts::{add, figures};
 use super::ending::Ending;
 use super::node::{Node, Phase};
 use super::sessions::Seat;
+use super::told::{say_ending, say_refused};
 use crate::channel::{Channel, Patience};
 use crate::codec::{Body, Malformed, decode};
 use crate::deadline::Deadline;
@@ -74,6 +76,7 @@ pub fn serve(node: &Node, channel: &mut impl Channel, busy: &dyn Fn(bool)) -> En
 }
 
 fn count(node: &Node, ending: Ending) -> Ending {
+    say_ending(&ending);
     match &ending {
         Ending::Idle => add(&node.counts.idle_closed, 1),
         Ending::Stalled => add(&node.counts.stalled, 1),
@@ -115,6 +118,7 @@ fn greet<'a>(node: &'a Node, channel: &mut impl Channel) -> Result<(Seat<'a>, u1
             greeting.version,
             frames::VERSION_OLDEST
         );
+        say_refused(Event::ConnectionRefused, &text);
         let mut out = refusal(VERSION, header.correlation, RefusalCode::Version, text);
         flush(channel, &mut out, &mut patience)?;
         return Err(Ending::Refused(RefusalCode::Version));
@@ -205,7 +209,7 @@ impl<C: Channel> Conversation<'_, C> {
     /// Idle up to the first byte, impatient from then on.
     fn next_header(&mut self, busy: &dyn Fn(bool)) -> Result<Header, Ending> {
         let mut bytes = [0; frames::HEADER_BYTES];
-        let idle = Deadline::after(self.node.config.idle);
+        let idle = Deadline::after(self.node.idle());
         let mut slices = [io::IoSliceMut::new(&mut bytes)];
         let received = match self.channel.receive(&mut slices, idle) {
             Err(error) if error.kind() == io::ErrorKind::TimedOut => return Err(Ending::Idle),
@@ -301,6 +305,7 @@ impl<C: Channel> Conversation<'_, C> {
                     AttachError::Store(_) => RefusalCode::Failed,
                     _ => RefusalCode::Identity,
                 };
+                say_refused(Event::AttachRefused, &error);
                 self.refuse(Opcode::Attach as u8, code, error.to_string())
             }
         }

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use keepwarm_store::log::journal;
+
 use super::node::Node;
 use crate::figures::{Figures, of_store};
 use crate::frames::Opcode;
@@ -64,6 +66,8 @@ pub(super) fn figures(node: &Node) -> Figures {
     ] {
         number(name.into(), count.load(Ordering::Relaxed));
     }
+    number("log_suppressed".into(), journal().suppressed());
+    number("log_lost".into(), journal().lost());
     for opcode in Opcode::ALL {
         let count = counts.requests[opcode as usize - 1].load(Ordering::Relaxed);
         number(format!("requests.{}", crate::figures::snake(&format!("{opcode:?}"))), count);

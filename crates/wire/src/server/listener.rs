@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
+use keepwarm_store::log::{self, Event};
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, Shutdown};
@@ -17,6 +18,9 @@ use super::counts::add;
 use super::doors::{Door, knocked};
 use super::node::{Node, Phase};
 use super::peer_user;
+use super::socket_file::SocketFile;
+use super::told::{about_peer, say_refused};
+use super::watch::Watch;
 use crate::address::Address;
 use crate::channel::Socket;
 use crate::deadline::Deadline;
@@ -51,21 +55,41 @@ impl Listener {
         Listener { node, entries, emptier, next: AtomicU64::new(0) }
     }
 
-    /// Accepts until the node stops serving; then the doors close.
-    pub(super) fn start(self: Arc<Self>, doors: Vec<Door>) -> io::Result<JoinHandle<()>> {
+    /// Accepts until the node stops serving; then the doors close. The first is the socket's.
+    pub(super) fn start(
+        self: Arc<Self>,
+        file: Arc<SocketFile>,
+        mut doors: Vec<Door>,
+    ) -> io::Result<JoinHandle<()>> {
         let builder = Builder::new().name(String::from("keepwarm-accept"));
         builder.stack_size(STACK_BYTES).spawn(move || {
+            let mut watch = Watch::new(file);
             while self.node.phase() == Phase::Serving {
                 self.node.sessions.end_over();
+                if let Some(bound) = watch.look(&self.node) {
+                    // Who is still in the old one's queue came for this node.
+                    while self.accept(&doors[0]) {}
+                    doors[0] = Door::unix(bound, doors[0].address.clone());
+                }
                 for place in knocked(&doors, LOOK_UP) {
-                    match doors[place].accept() {
-                        Ok(peer) => self.admit(&doors[place], peer),
-                        Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
-                        Err(_) => std::thread::sleep(BREATHER),
-                    }
+                    self.accept(&doors[place]);
                 }
             }
         })
+    }
+
+    /// Takes one peer in. False: none waits.
+    fn accept(self: &Arc<Self>, door: &Door) -> bool {
+        match door.accept() {
+            Ok(peer) => self.admit(door, peer),
+            Err(Errno::AGAIN) => return false,
+            Err(Errno::INTR | Errno::CONNABORTED) => {}
+            Err(_) => {
+                std::thread::sleep(BREATHER);
+                return false;
+            }
+        }
+        true
     }
 
     /// Starts a thread for a peer, or says why not.
@@ -73,6 +97,8 @@ impl Listener {
         add(&self.node.counts.accepted, 1);
         if let Err(text) = may_use(&door.address, &peer) {
             add(&self.node.counts.refused_peers, 1);
+            let _about = about_peer(&peer);
+            say_refused(Event::ConnectionRefused, &text);
             return turn_away(&peer, RefusalCode::Peer, text);
         }
         let clients_max = self.node.config.clients_max;
@@ -81,6 +107,8 @@ impl Listener {
             let text = format!(
                 "all {clients_max} places for clients are taken: close some, or raise clients_max"
             );
+            let _about = about_peer(&peer);
+            say_refused(Event::ConnectionRefused, &text);
             return turn_away(&peer, RefusalCode::Clients, text);
         }
         let Ok(socket) = door.socket(peer) else { return };
@@ -151,6 +179,8 @@ impl Drop for Place {
 
 fn run(place: &Place, mut socket: Socket, entry: &Entry) {
     let node = &place.listener.node;
+    let _about = about_peer(&entry.fd);
+    log::say(Event::Connected, |_| {});
     serve(node, &mut socket, &|busy| entry.busy.store(busy, Ordering::SeqCst));
     add(&node.counts.system_calls, socket.take_system_calls());
 }

@@ -16,6 +16,8 @@ mod peer_user;
 mod reads;
 mod sessions;
 mod socket_file;
+mod told;
+mod watch;
 mod writes;
 
 pub use config::{ServerConfig, ServerError};
@@ -48,7 +50,7 @@ const STOP_WAIT: Duration = Duration::from_secs(5);
 /// be held by them.
 pub struct Server {
     listener: Arc<Listener>,
-    socket_file: SocketFile,
+    socket_file: Arc<SocketFile>,
     addresses: Vec<Address>,
     house: Option<Housekeeper>,
     accepting: Option<JoinHandle<()>>,
@@ -67,12 +69,13 @@ impl Server {
             doors.push(Door::tcp(address)?);
         }
         let (socket_file, socket) = SocketFile::bind(&config.path)?;
+        let socket_file = Arc::new(socket_file);
         doors.insert(0, Door::unix(socket, Address::from(&config.path)));
         let addresses = doors.iter().map(|door| door.address.clone()).collect();
         let started = (|| {
             let house = Housekeeper::start(&store)?;
             let listener = Arc::new(Listener::new(Node::new(store, config)));
-            let accepting = listener.clone().start(doors)?;
+            let accepting = listener.clone().start(socket_file.clone(), doors)?;
             Ok((house, listener, accepting))
         })();
         match started {
@@ -109,6 +112,24 @@ impl Server {
             return NodeStat(Vec::new());
         }
         NodeStat(counts::figures(&self.listener.node))
+    }
+
+    /// Changes how long a connection may ask for nothing; from its next wait on.
+    ///
+    /// # Errors
+    /// A time of zero.
+    pub fn set_idle(&self, idle: Duration) -> Result<(), ServerError> {
+        if idle.is_zero() {
+            let (setting, want) = ("idle", "a time above zero");
+            return Err(ServerError::Config { setting, found: String::from("0"), want });
+        }
+        self.listener.node.set_idle(idle);
+        Ok(())
+    }
+
+    /// Why the node can no longer be reached, if so: its operator ends it then.
+    pub fn lost(&self) -> Option<String> {
+        if self.is_inherited() { None } else { self.listener.node.lost() }
     }
 
     /// Goes down gently: no new clients, no new puts; calls under way have `time` to finish, and

@@ -1,7 +1,8 @@
 //! What all connections of a server share.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use keepwarm_store::Store;
 
@@ -38,6 +39,9 @@ pub struct Node {
     /// Bytes that gets under way have yet to send.
     loads_bytes: AtomicU64,
     bodies_bytes: AtomicU64,
+    idle_nanos: AtomicU64,
+    /// Why nobody reaches it any more.
+    lost: OnceLock<String>,
     pub(super) sessions: Sessions,
 }
 
@@ -47,6 +51,8 @@ impl Node {
         Node {
             store,
             sessions: Sessions::new(config.clients_max),
+            idle_nanos: AtomicU64::new(nanos(config.idle)),
+            lost: OnceLock::new(),
             config,
             counts: Counts::default(),
             phase: AtomicU8::new(Phase::Serving as u8),
@@ -61,6 +67,25 @@ impl Node {
             1 => Phase::Draining,
             _ => Phase::Stopped,
         }
+    }
+
+    /// How long a connection may ask for nothing.
+    pub(super) fn idle(&self) -> Duration {
+        Duration::from_nanos(self.idle_nanos.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn set_idle(&self, idle: Duration) {
+        self.idle_nanos.store(nanos(idle), Ordering::Relaxed);
+    }
+
+    /// Why nobody reaches it any more, if so.
+    pub(super) fn lost(&self) -> Option<String> {
+        self.lost.get().cloned()
+    }
+
+    /// Nobody reaches it any more; the first reason stays.
+    pub(super) fn lose(&self, why: String) {
+        let _ = self.lost.set(why);
     }
 
     /// Phases only ever move on. All of this and of `Entry::busy` is in one order, so that either
@@ -89,6 +114,10 @@ impl Node {
     pub(super) fn room(&self) -> BodyRoom<'_> {
         BodyRoom { node: self, bytes: 0 }
     }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Bytes that a get has yet to send.

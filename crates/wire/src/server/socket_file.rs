@@ -16,9 +16,9 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -35,13 +35,12 @@ const LOCK_PAUSE: Duration = Duration::from_millis(10);
 /// Last letters of names to bind before the rename, in the order tried.
 const LAST_LETTERS: [u8; 5] = *b"~#+=^";
 
-/// A listening socket and its name.
+/// The name of a listening socket.
 #[derive(Debug)]
 pub(super) struct SocketFile {
     path: PathBuf,
-    device: u64,
-    inode: u64,
-    removed: AtomicBool,
+    /// Device and inode of the socket; none once the name was removed. Locked while it is bound.
+    place: Mutex<Option<(u64, u64)>>,
 }
 
 impl SocketFile {
@@ -51,32 +50,47 @@ impl SocketFile {
             let path = path.to_owned();
             return Err(ServerError::PathTooLong { path, bytes, max: PATH_BYTES_MAX });
         }
-        let failed = |action| {
-            move |source: io::Error| ServerError::Socket { action, path: path.into(), source }
-        };
-        let _lock = lock_directory(path).map_err(failed("lock the directory of"))?;
-        refuse_if_in_use(path)?;
-        let (temporary, listener) = bind_beside(path).map_err(failed("bind"))?;
-        fs::rename(&temporary, path).map_err(failed("name"))?;
-        let metadata = fs::symlink_metadata(path).map_err(failed("look at"))?;
-        let (device, inode) = (metadata.dev(), metadata.ino());
-        let removed = AtomicBool::new(false);
-        Ok((SocketFile { path: path.into(), device, inode, removed }, listener))
+        let (place, listener) = bind_at(path)?;
+        Ok((SocketFile { path: path.into(), place: Mutex::new(Some(place)) }, listener))
+    }
+
+    /// Binds the path again if its name was deleted or leads elsewhere now. None: it is as it
+    /// should be. The old socket still has the connections that came through it.
+    pub(super) fn restore(&self) -> Option<Result<OwnedFd, ServerError>> {
+        let mut place = self.place.lock();
+        if place.is_none() || place_of(&self.path).ok() == *place {
+            return None;
+        }
+        Some(bind_at(&self.path).map(|(bound, listener)| {
+            *place = Some(bound);
+            listener
+        }))
     }
 
     /// Removes the name if it is still this socket's; at most once, and before the socket closes:
     /// afterwards another node's socket may have the inode's number.
     pub(super) fn remove(&self) {
-        if self.removed.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        let ours =
-            |metadata: fs::Metadata| metadata.dev() == self.device && metadata.ino() == self.inode;
-        if fs::symlink_metadata(&self.path).is_ok_and(ours) {
+        let Some(ours) = self.place.lock().take() else { return };
+        if place_of(&self.path).is_ok_and(|place| place == ours) {
             // Whoever removes it first, it is gone.
             let _ = fs::remove_file(&self.path);
         }
     }
+}
+
+/// Listens at a path that nobody else listens at; with the device and inode of its name.
+fn bind_at(path: &Path) -> Result<((u64, u64), OwnedFd), ServerError> {
+    let failed =
+        |action| move |source: io::Error| ServerError::Socket { action, path: path.into(), source };
+    let _lock = lock_directory(path).map_err(failed("lock the directory of"))?;
+    refuse_if_in_use(path)?;
+    let (temporary, listener) = bind_beside(path).map_err(failed("bind"))?;
+    fs::rename(&temporary, path).map_err(failed("name"))?;
+    Ok((place_of(path).map_err(failed("look at"))?, listener))
+}
+
+fn place_of(path: &Path) -> io::Result<(u64, u64)> {
+    fs::symlink_metadata(path).map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
 /// Held while two nodes could get into each other's way; ends with the descriptor.

@@ -4,6 +4,7 @@
 use std::io::IoSliceMut;
 use std::time::Duration;
 
+use keepwarm_store::log::{self, Event};
 use keepwarm_store::types::{BlockKey, PutOutcome, ShedReason};
 use keepwarm_store::{BlockPut, Reserve, WriteGrant};
 
@@ -137,6 +138,9 @@ impl<C: Channel> Conversation<'_, C> {
             return Ok(grant.commit(checksum));
         }
         add(&self.node.counts.puts_corrupt, 1);
+        log::say(Event::PutCorrupt, |line| {
+            line.number("bytes", length as u64);
+        });
         grant.abort(ShedReason::Corrupt);
         Ok(PutOutcome::Shed(ShedReason::Corrupt))
     }
