@@ -61,6 +61,11 @@ impl ReadPin {
         self.generation
     }
 
+    /// Where in the arena the bytes lie, for a reader that maps it.
+    pub fn extents(&self) -> &Extents {
+        &self.extents
+    }
+
     /// Says that the reader took all bytes: the block counts as used when the pin goes.
     pub fn used(&mut self) {
         self.is_used = true;

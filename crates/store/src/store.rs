@@ -13,6 +13,7 @@
 //! bytes move. Epochs go to disk on a thread of their own, without a lock that other calls need.
 
 use std::ops::{Deref, DerefMut};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -89,6 +90,12 @@ impl Store {
     /// Random number of this opening.
     pub fn incarnation(&self) -> u64 {
         self.incarnation
+    }
+
+    /// The arena's memfd, for clients to map read-only, and its bytes. None where the system cannot
+    /// seal it against writing.
+    pub fn shareable(&self) -> Option<(BorrowedFd<'_>, u64)> {
+        self.arena.shareable().map(|memfd| (memfd, self.arena.bytes()))
     }
 
     /// A new session: one for each connection or embedded handle. Its drop releases its leases.

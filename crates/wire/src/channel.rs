@@ -6,13 +6,17 @@
 //! buffers.
 
 use std::io::{self, IoSlice, IoSliceMut};
-use std::os::fd::{AsFd, OwnedFd};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags,
+};
 
 use crate::deadline::Deadline;
 
@@ -41,6 +45,27 @@ pub trait Channel {
 
     /// Whether the peer is still there, as far as can be told without waiting.
     fn peer_is_there(&self) -> bool;
+
+    /// Whether descriptors can be passed this way.
+    fn passes_descriptors(&self) -> bool {
+        false
+    }
+
+    /// Sends one byte, and with it a descriptor.
+    ///
+    /// # Errors
+    /// As [`Channel::send`]; `Unsupported` where descriptors cannot be passed.
+    fn send_descriptor(&mut self, _: BorrowedFd<'_>, _: Deadline) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Receives one byte and the descriptor that came with it; none: only the byte came.
+    ///
+    /// # Errors
+    /// As [`Channel::receive`]; `Unsupported` where descriptors cannot be passed.
+    fn receive_descriptor(&mut self, _: Deadline) -> io::Result<Option<OwnedFd>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 }
 
 /// How long a transfer may take: up to a moment, or as long as each mebibyte moves in time, or
@@ -138,6 +163,7 @@ pub fn receive_some(
 pub struct Socket {
     fd: Arc<OwnedFd>,
     system_calls: u64,
+    is_unix: bool,
 }
 
 impl Socket {
@@ -150,7 +176,9 @@ impl Socket {
         // A wish: without it transfers are cut into smaller steps.
         let _ = rustix::net::sockopt::set_socket_send_buffer_size(&fd, BUFFER_BYTES);
         let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&fd, BUFFER_BYTES);
-        Ok(Socket { fd: Arc::new(fd), system_calls: 0 })
+        let domain = rustix::net::sockopt::socket_domain(&fd);
+        let is_unix = domain.is_ok_and(|domain| domain == rustix::net::AddressFamily::UNIX);
+        Ok(Socket { fd: Arc::new(fd), system_calls: 0, is_unix })
     }
 
     /// Takes over a connected TCP socket. A peer that vanished without a word is noticed within
@@ -263,6 +291,59 @@ impl Channel for Socket {
         // Readable outside of a call means that the peer has closed, or talks out of turn.
         matches!(poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(0))
     }
+
+    fn passes_descriptors(&self) -> bool {
+        self.is_unix
+    }
+
+    fn send_descriptor(&mut self, passed: BorrowedFd<'_>, until: Deadline) -> io::Result<()> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let passed = [passed];
+        loop {
+            if until.passed() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            control.push(SendAncillaryMessage::ScmRights(&passed));
+            self.system_calls += 1;
+            let byte = [IoSlice::new(&[0])];
+            match rustix::net::sendmsg(&self.fd, &byte, &mut control, SendFlags::NOSIGNAL) {
+                Err(Errno::AGAIN) => self.wait(PollFlags::OUT, until)?,
+                Err(Errno::INTR) => {}
+                other => return Ok(other.map(|_| ())?),
+            }
+        }
+    }
+
+    fn receive_descriptor(&mut self, until: Deadline) -> io::Result<Option<OwnedFd>> {
+        // Room for one: the system closes what else a peer may pass.
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut byte = [0];
+        loop {
+            if until.passed() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            let mut control = RecvAncillaryBuffer::new(&mut space);
+            self.system_calls += 1;
+            let mut bytes = [IoSliceMut::new(&mut byte)];
+            let flags = RecvFlags::CMSG_CLOEXEC;
+            match rustix::net::recvmsg(&self.fd, &mut bytes, &mut control, flags) {
+                Err(Errno::AGAIN) => self.wait(PollFlags::IN, until)?,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+                Ok(received) if received.bytes == 0 => {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+                Ok(_) => {
+                    let mut passed = control.drain().filter_map(|message| match message {
+                        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+                        _ => None,
+                    });
+                    return Ok(passed.next());
+                }
+            }
+        }
+    }
 }
 
 /// `NOSIGNAL`: a peer that went away is an error here, never a signal to the process.
@@ -270,7 +351,7 @@ fn send_step(fd: &OwnedFd, from: &[IoSlice<'_>]) -> Result<usize, Errno> {
     match from {
         [one] => rustix::net::send(fd, &one[..one.len().min(STEP_BYTES)], SendFlags::NOSIGNAL),
         many => {
-            let mut control = rustix::net::SendAncillaryBuffer::default();
+            let mut control = SendAncillaryBuffer::default();
             rustix::net::sendmsg(fd, many, &mut control, SendFlags::NOSIGNAL)
         }
     }

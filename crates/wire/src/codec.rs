@@ -29,8 +29,21 @@ pub trait Body: Sized {
 
 /// Reads a whole body as spoken in wire version `version`.
 pub fn decode<B: Body>(version: u16, bytes: &[u8]) -> Result<B, Malformed> {
-    let mut reader = Reader { rest: bytes, version, message: B::NAME };
-    let body = B::read(&mut reader)?;
+    decode_with(version, bytes, B::NAME, B::read)
+}
+
+/// As [`decode`], by a reader of the caller's.
+///
+/// # Errors
+/// As `read`, and for bytes that it left over.
+pub fn decode_with<T>(
+    version: u16,
+    bytes: &[u8],
+    message: &'static str,
+    read: impl FnOnce(&mut Reader<'_>) -> Result<T, Malformed>,
+) -> Result<T, Malformed> {
+    let mut reader = Reader { rest: bytes, version, message };
+    let body = read(&mut reader)?;
     match reader.rest {
         [] => Ok(body),
         _ => Err(reader.malformed("bytes are left over")),

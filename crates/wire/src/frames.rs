@@ -72,11 +72,23 @@ pub enum Opcode {
     Ping = 15,
     /// Leaves a namespace.
     Detach = 16,
+    /// Asks for the arena, to be mapped.
+    Map = 17,
+    /// Where blocks lie in the arena.
+    Locate = 18,
+    /// Located blocks were copied. Has no answer.
+    Landed = 19,
+    /// Gives the node a staging.
+    Stage = 20,
+    /// Asks to write blocks out of the staging.
+    PutStaged = 21,
+    /// Some granted bytes are in the staging.
+    StagedData = 22,
 }
 
 impl Opcode {
     /// Every opcode, in wire order.
-    pub const ALL: [Opcode; 16] = [
+    pub const ALL: [Opcode; 22] = [
         Opcode::Hello,
         Opcode::Attach,
         Opcode::Lookup,
@@ -93,6 +105,12 @@ impl Opcode {
         Opcode::Subscribe,
         Opcode::Ping,
         Opcode::Detach,
+        Opcode::Map,
+        Opcode::Locate,
+        Opcode::Landed,
+        Opcode::Stage,
+        Opcode::PutStaged,
+        Opcode::StagedData,
     ];
 
     /// The opcode of a wire code.

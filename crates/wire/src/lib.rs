@@ -13,6 +13,7 @@ mod figures;
 pub mod frame_io;
 pub mod frames;
 mod housekeeping;
+mod mapping;
 pub mod messages;
 mod process;
 mod raw;

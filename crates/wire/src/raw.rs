@@ -1,6 +1,7 @@
 //! The only place of this crate where raw memory becomes slices: pieces of the arena under a guard,
 //! and callers' buffers under their promise.
 
+use keepwarm_store::checksum::Hasher;
 use keepwarm_store::{ReadPin, WriteGrant};
 
 /// The pinned part's bytes, in order.
@@ -21,6 +22,39 @@ pub(crate) fn granted(grant: &mut WriteGrant) -> Vec<&mut [u8]> {
         unsafe { std::slice::from_raw_parts_mut(start, bytes) }
     };
     grant.pieces().map(piece).collect()
+}
+
+/// Copies `len` bytes from `from` into the granted part, from byte `at` on, and hashes what is
+/// stored. `from` lies in a mapping that its owner may be writing: then a mix arrives, and the hash
+/// is that of the mix.
+///
+/// # Panics
+/// The part has not as many bytes from there on.
+pub(crate) fn copy_staged(
+    hasher: &mut Hasher,
+    grant: &mut WriteGrant,
+    at: usize,
+    mut from: *const u8,
+    len: usize,
+) {
+    assert!(at + len <= grant.len(), "{len} bytes at {at} of {}", grant.len());
+    let (mut skip, mut left) = (at, len);
+    for (start, bytes) in grant.pieces() {
+        let skipped = skip.min(bytes);
+        let now = (bytes - skipped).min(left);
+        skip -= skipped;
+        if now > 0 {
+            // SAFETY: `skipped + now` lie within the piece, which belongs to this grant alone,
+            // borrowed exclusively here; `from` is readable for what is left of `len`, because
+            // `Mapping::at` gave it out for as much, and cannot overlap the arena, whose pages no
+            // client's memory has. `tests/shm_attacks.rs` scribbles over it meanwhile.
+            unsafe {
+                hasher.update_copy(start.add(skipped), from, now);
+                from = from.add(now);
+            }
+        }
+        left -= now;
+    }
 }
 
 /// A caller's buffer to write into.

@@ -13,7 +13,9 @@ use keepwarm_store::types::{Epoch, GetOutcome, MissReason, NamespaceId, PutOutco
 use keepwarm_wire::frames::{Opcode, VERSION, flags};
 use keepwarm_wire::messages::{AttachReply, GreetingReply, Refusal, RefusalCode};
 use keepwarm_wire::{ClientError, EpochOutcome, ServerConfig};
-use keepwarm_wire::{ConnectConfig, ConnectError, GetItem, HealthState, Memory, Server};
+use keepwarm_wire::{
+    ConnectConfig, ConnectError, GetItem, HealthState, Memory, Server, TransportChoice,
+};
 
 use support::peer::Peer;
 use support::proxy::{Proxy, Way};

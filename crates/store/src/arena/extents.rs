@@ -59,7 +59,7 @@ impl Extents {
     }
 
     /// Appends a run; false when the list is full.
-    pub(crate) fn push(&mut self, extent: Extent) -> bool {
+    pub fn push(&mut self, extent: Extent) -> bool {
         debug_assert!(extent.granules > 0, "an extent of no granules");
         let Some(slot) = self.list.get_mut(usize::from(self.count)) else { return false };
         *slot = extent;

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
@@ -59,6 +59,8 @@ pub struct Arena {
     base: NonNull<u8>,
     bytes: u64,
     memfd: OwnedFd,
+    /// Whether nobody can map it writable any more, nor change its size.
+    is_sealed: bool,
     /// Who mapped it: a child that was forked has no mapping.
     process: u32,
 }
@@ -107,7 +109,11 @@ impl Arena {
             unsafe { mmap(std::ptr::null_mut(), length, access, MapFlags::SHARED, &memfd, 0) }
                 .map_err(os("mmap"))?;
         let base = NonNull::new(base.cast()).ok_or_else(|| os("mmap")(Errno::NOMEM))?;
-        let arena = Arena { base, bytes, memfd, process: std::process::id() };
+        // Mapped first, sealed second: from here on nobody maps it writable, the node included. A
+        // system without this seal still has an arena, only none that is given out.
+        let seals = SealFlags::FUTURE_WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        let is_sealed = fcntl_add_seals(&memfd, seals).is_ok();
+        let arena = Arena { base, bytes, memfd, is_sealed, process: std::process::id() };
         arena.prepare(populate).map_err(os("populating"))?;
         Ok(arena)
     }
@@ -134,6 +140,12 @@ impl Arena {
             // `tests::mapping::an_extent_beyond_the_arena_panics`.
             (piece > 0).then(|| (unsafe { base.as_ptr().add(offset) }, piece))
         })
+    }
+
+    /// The memfd for other processes to map read-only: sealed, so that it can neither be written
+    /// nor resized through it. None on a system that cannot seal it so.
+    pub fn shareable(&self) -> Option<BorrowedFd<'_>> {
+        self.is_sealed.then(|| self.memfd.as_fd())
     }
 
     /// The arena's size.
@@ -181,7 +193,7 @@ impl Arena {
 }
 
 impl AsFd for Arena {
-    /// The memfd; sealable, close-on-exec.
+    /// The memfd; close-on-exec.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.memfd.as_fd()
     }

@@ -37,6 +37,8 @@ pub struct Hasher {
     buffered: usize,
     total_bytes: u64,
     kernel: &'static Kernel,
+    /// Whether long copies go past the cache.
+    streams: bool,
 }
 
 impl Default for Hasher {
@@ -70,7 +72,14 @@ impl Hasher {
             buffered: 0,
             total_bytes: 0,
             kernel,
+            streams: true,
         }
+    }
+
+    /// Copies through the cache: for a destination that is read again at once, by whichever core.
+    #[must_use]
+    pub fn cached(self) -> Hasher {
+        Hasher { streams: false, ..self }
     }
 
     /// Bytes taken so far.
@@ -184,7 +193,7 @@ impl Hasher {
         // fence. `tests::copies_land_at_every_alignment` tries all 64 offsets at sizes above and
         // below the threshold.
         unsafe {
-            if stripes * STRIPE_BYTES < STREAM_BYTES_MIN {
+            if !self.streams || stripes * STRIPE_BYTES < STREAM_BYTES_MIN {
                 (self.kernel.copy)(&mut self.lanes, dst, src, stripes);
             } else if aligned {
                 (self.kernel.stream)(&mut self.lanes, dst, src, stripes);

@@ -137,6 +137,9 @@ fn copies_land_at_every_alignment() {
                 let mut landing = vec![0xA5u8; len + 128 + 2 * GUARD];
                 let at = GUARD + landing[GUARD..].as_ptr().align_offset(64) + shift;
                 let mut hasher = Hasher::with_kernel(kernel);
+                if random.below(2) == 0 {
+                    hasher = hasher.cached();
+                }
                 // SAFETY: the buffer has `at + len + GUARD` bytes or more, the source
                 // `from + len`; the guards checked below catch a write outside.
                 unsafe {

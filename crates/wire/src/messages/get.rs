@@ -113,7 +113,12 @@ impl Body for GetMisses {
         if count == 0 {
             return Err(reader.malformed("no outcome in it"));
         }
-        let outcomes = (0..count).map(|_| read_get_outcome(reader)).collect::<Result<_, _>>()?;
+        let outcomes = (0..count)
+            .map(|_| {
+                let bytes = reader.array()?;
+                read_get_outcome(reader, bytes)
+            })
+            .collect::<Result<_, _>>()?;
         Ok(GetMisses { first, outcomes })
     }
 }

@@ -12,8 +12,11 @@ mod events;
 mod get;
 mod hello;
 mod lease;
+mod locate;
 mod lookup;
+mod map;
 mod put;
+mod staged;
 mod stat;
 
 pub use attach::{AttachReply, AttachRequest};
@@ -24,10 +27,16 @@ pub use events::{EventsReply, Since, SubscribeRequest};
 pub use get::{GetAsk, GetData, GetMisses, GetRequest, MISSES_MAX};
 pub use hello::{Greeting, GreetingReply, Token};
 pub use lease::{ReleaseReply, ReleaseRequest, RenewReply, RenewRequest};
+pub use locate::{
+    LOCATED_BLOCKS_MAX, LOCATED_BYTES_MAX, LOCATED_GROUPS_MAX, Landed, LocateReply, LocateRequest,
+    Located,
+};
 pub use lookup::{LookupReply, LookupRequest};
+pub use map::{CARRIER_BYTES, MapReply, MapRequest, StageReply, StageRequest};
 pub use put::{
     Grant, PUT_BLOCKS_MAX, PUT_BYTES_MAX, PutAsk, PutDataHead, PutDone, PutGrants, PutRequest,
 };
+pub use staged::{PIECE_ALIGN, PIECES_MAX, Piece, STAGING_BYTES_MAX, StagedData, StagedTaken};
 pub use stat::{PingReply, PingRequest, StatReply, StatRequest, StatValue};
 
 use keepwarm_store::types::{GetOutcome, MissReason, PutOutcome, ShedReason, Tier};
@@ -154,8 +163,8 @@ fn write_get_outcome(out: &mut Vec<u8>, outcome: GetOutcome) {
     out.extend_from_slice(&[kind, reason]);
 }
 
-fn read_get_outcome(reader: &mut Reader<'_>) -> Result<GetOutcome, Malformed> {
-    match reader.array()? {
+fn read_get_outcome(reader: &Reader<'_>, bytes: [u8; 2]) -> Result<GetOutcome, Malformed> {
+    match bytes {
         [1, 0] => Ok(GetOutcome::Pending),
         [2, 0] => Ok(GetOutcome::Throttled),
         [3, reason] => Ok(GetOutcome::Miss(read_miss(reader, reason)?)),

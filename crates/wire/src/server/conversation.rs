@@ -4,26 +4,26 @@
 use std::io;
 use std::time::Duration;
 
+use keepwarm_store::AttachError;
 use keepwarm_store::log::Event;
-use keepwarm_store::types::{Epoch, LeaseId, NamespaceId};
-use keepwarm_store::{AttachError, StoreError};
+use keepwarm_store::types::{LeaseId, NamespaceId};
 
 use super::counts::{add, figures};
 use super::ending::Ending;
 use super::node::{Node, Phase};
 use super::sessions::Seat;
+use super::shared::{Sharing, check_payload, offers_memory};
 use super::told::{say_ending, say_refused};
 use crate::channel::{Channel, Patience};
 use crate::codec::{Body, Malformed, decode};
 use crate::deadline::Deadline;
-use crate::figures::clock_after;
 use crate::frame_io::{empty, expect, flush, receive_body, receive_body_within, receive_header};
 use crate::frames::{self, FrameHead, Header, Opcode, VERSION, Violation, append_frame, flags};
 use crate::messages::{
-    AttachReply, AttachRequest, DetachReply, DetachRequest, DropReply, DropRequest, EpochReply,
-    EpochRequest, Greeting, GreetingReply, LookupReply, LookupRequest, PingReply, PingRequest,
-    Refusal, RefusalCode, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, ReportReply,
-    ReportRequest, StatReply, StatRequest, TouchReply, TouchRequest,
+    AttachReply, AttachRequest, DetachReply, DetachRequest, DropReply, DropRequest, Greeting,
+    GreetingReply, LookupReply, LookupRequest, PingReply, PingRequest, Refusal, RefusalCode,
+    ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, ReportReply, ReportRequest, StatReply,
+    StatRequest, TouchReply, TouchRequest,
 };
 
 /// How long a peer that broke the protocol has to hear so.
@@ -34,9 +34,6 @@ pub(super) const GOING_DOWN: &str = "the node is going down: connect again when 
 
 /// Most bytes of a greeting that could be meant well, whatever its version.
 const GREETING_BYTES_MAX: u32 = 4096;
-
-/// Longest that one epoch request may occupy its connection.
-const EPOCH_WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// How soon a long wait notices that the server goes down or the peer has left.
 pub(super) const LOOK_UP: Duration = Duration::from_millis(250);
@@ -55,6 +52,7 @@ pub fn serve(node: &Node, channel: &mut impl Channel, busy: &dyn Fn(bool)) -> En
         attached: vec![],
         correlation: 0,
         out: vec![],
+        sharing: Sharing::default(),
     };
     let mut body = Vec::new();
     loop {
@@ -123,13 +121,17 @@ fn greet<'a>(node: &'a Node, channel: &mut impl Channel) -> Result<(Seat<'a>, u1
         flush(channel, &mut out, &mut patience)?;
         return Err(Ending::Refused(RefusalCode::Version));
     };
+    let mut capabilities = vec![String::from("events")];
+    if offers_memory(node, channel) {
+        capabilities.push(String::from("shm"));
+    }
     let reply = GreetingReply {
         version,
         incarnation: node.store.incarnation(),
         pid: std::process::id(),
         node: node.config.node.clone(),
         transports: vec![String::from("unix")],
-        capabilities: vec![String::from("events")],
+        capabilities,
     };
     let head = FrameHead {
         version,
@@ -164,6 +166,7 @@ pub(super) struct Conversation<'a, C> {
     pub(super) correlation: u64,
     /// Frames not yet sent.
     pub(super) out: Vec<u8>,
+    pub(super) sharing: Sharing<'a>,
 }
 
 /// What it attached is no longer used by it; other connections of its client count for themselves.
@@ -179,7 +182,7 @@ impl<C: Channel> Conversation<'_, C> {
     /// Waits for the next request and serves it.
     fn next(&mut self, body: &mut Vec<u8>, busy: &dyn Fn(bool)) -> Result<(), Ending> {
         let header = self.next_header(busy)?;
-        no_payload(&header)?;
+        check_payload(header.code, header.payload_bytes)?;
         let mut room = self.node.room();
         let (mut patience, grow) = (self.patience(), |bytes| room.grow(bytes));
         let fits = receive_body_within(self.channel, &header, body, &mut patience, grow)?;
@@ -209,13 +212,20 @@ impl<C: Channel> Conversation<'_, C> {
     /// Idle up to the first byte, impatient from then on.
     fn next_header(&mut self, busy: &dyn Fn(bool)) -> Result<Header, Ending> {
         let mut bytes = [0; frames::HEADER_BYTES];
-        let idle = Deadline::after(self.node.idle());
-        let mut slices = [io::IoSliceMut::new(&mut bytes)];
-        let received = match self.channel.receive(&mut slices, idle) {
-            Err(error) if error.kind() == io::ErrorKind::TimedOut => return Err(Ending::Idle),
-            Err(error) => return Err(error.into()),
-            Ok(0) => return Err(Ending::Closed),
-            Ok(received) => received,
+        // Where the arena is mapped, each sees by the connection that the other is there.
+        let idle = if self.sharing.is_mapped() { Duration::MAX } else { self.node.idle() };
+        let idle = Deadline::after(idle);
+        let received = loop {
+            let until = self.sharing.next_end().map_or(idle, |end| end.min(idle));
+            let mut slices = [io::IoSliceMut::new(&mut bytes)];
+            match self.channel.receive(&mut slices, until) {
+                Err(error) if error.kind() != io::ErrorKind::TimedOut => return Err(error.into()),
+                Err(_) if self.sharing.end_stalled() => add(&self.node.counts.holds_ended, 1),
+                Err(_) if idle.passed() => return Err(Ending::Idle),
+                Err(_) => {}
+                Ok(0) => return Err(Ending::Closed),
+                Ok(received) => break received,
+            }
         };
         busy(true);
         let mut patience = self.patience();
@@ -225,6 +235,9 @@ impl<C: Channel> Conversation<'_, C> {
 
     fn serve(&mut self, opcode: Opcode, body: &[u8]) -> Result<(), Ending> {
         self.node.counts.request(opcode);
+        if !matches!(opcode, Opcode::Locate | Opcode::Landed) {
+            self.sharing.end_reads();
+        }
         match opcode {
             Opcode::Attach => self.attach(self.read(body)?),
             Opcode::Lookup => self.lookup(&self.read(body)?),
@@ -279,7 +292,14 @@ impl<C: Channel> Conversation<'_, C> {
                 self.reply(opcode, &DetachReply(attached))
             }
             Opcode::Hello => Err(Violation::Unexpected("a second greeting").into()),
-            Opcode::PutData => Err(Violation::Unexpected("put data without a put").into()),
+            Opcode::PutData | Opcode::StagedData => {
+                Err(Violation::Unexpected("put data without a put").into())
+            }
+            Opcode::Map => self.map(self.read(body)?),
+            Opcode::Locate => self.locate(&self.read(body)?),
+            Opcode::Landed => self.landed(&self.read(body)?),
+            Opcode::Stage => self.stage(self.read(body)?),
+            Opcode::PutStaged => self.put_staged(&self.read(body)?),
         }
     }
 
@@ -354,46 +374,6 @@ impl<C: Channel> Conversation<'_, C> {
 
     fn ours(&self, incarnation: u64) -> bool {
         incarnation == self.node.store.incarnation()
-    }
-
-    fn epoch(&mut self, request: EpochRequest) -> Result<(), Ending> {
-        let wait = Duration::from_millis(request.wait_ms.into()).min(EPOCH_WAIT_MAX);
-        let until = Deadline::after(wait);
-        match self.session.bump_epoch(request.namespace, request.epoch) {
-            Ok(epoch) => {
-                let quiet = self.wait_quiet(request.namespace, epoch, until)?;
-                self.reply(Opcode::Epoch, &EpochReply { epoch, quiet })
-            }
-            Err(error) => {
-                let code = match error {
-                    StoreError::NotAttached(_) => RefusalCode::Namespace,
-                    _ => RefusalCode::Failed,
-                };
-                self.refuse(Opcode::Epoch as u8, code, error.to_string())
-            }
-        }
-    }
-
-    /// Whether all leases of smaller epochs end in time; looks up for a peer or server that left.
-    fn wait_quiet(
-        &self,
-        namespace: NamespaceId,
-        epoch: Epoch,
-        until: Deadline,
-    ) -> Result<bool, Ending> {
-        loop {
-            let left = until.left().unwrap_or_default();
-            let look_up = clock_after(left.min(LOOK_UP));
-            if self.session.wait_epoch_quiet(namespace, epoch, look_up) {
-                return Ok(true);
-            }
-            if until.passed() {
-                return Ok(false);
-            }
-            if self.node.phase() == Phase::Stopped || !self.channel.peer_is_there() {
-                return Err(Ending::Closed);
-            }
-        }
     }
 
     fn read<B: Body>(&self, body: &[u8]) -> Result<B, Malformed> {

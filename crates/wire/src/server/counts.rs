@@ -25,6 +25,16 @@ pub(super) struct Counts {
     pub(super) bytes_received: AtomicU64,
     pub(super) puts_corrupt: AtomicU64,
     pub(super) system_calls: AtomicU64,
+    /// Clients that map the arena.
+    pub(super) arena_maps: AtomicU64,
+    /// Of blocks whose place was told to a client that maps it.
+    pub(super) bytes_located: AtomicU64,
+    /// Of blocks taken out of stagings.
+    pub(super) bytes_staged: AtomicU64,
+    /// Of the stagings that are mapped.
+    pub(super) stagings_bytes: AtomicU64,
+    /// Located blocks whose client did not say in time that it had them.
+    pub(super) holds_ended: AtomicU64,
     requests: [AtomicU64; Opcode::ALL.len()],
 }
 
@@ -63,6 +73,11 @@ pub(super) fn figures(node: &Node) -> Figures {
         ("bytes_received", &counts.bytes_received),
         ("puts_corrupt", &counts.puts_corrupt),
         ("system_calls", &counts.system_calls),
+        ("arena_maps", &counts.arena_maps),
+        ("bytes_located", &counts.bytes_located),
+        ("bytes_staged", &counts.bytes_staged),
+        ("stagings_bytes", &counts.stagings_bytes),
+        ("holds_ended", &counts.holds_ended),
     ] {
         number(name.into(), count.load(Ordering::Relaxed));
     }

@@ -3,7 +3,7 @@
 use std::io::IoSlice;
 
 use keepwarm_store::ReadPin;
-use keepwarm_store::types::{GetOutcome, MissReason};
+use keepwarm_store::types::{Epoch, GetOutcome, MissReason, NamespaceId};
 
 use super::conversation::Conversation;
 use super::counts::add;
@@ -39,7 +39,7 @@ impl<C: Channel> Conversation<'_, C> {
         let misses = GetMisses { first: 0, outcomes: Vec::new() };
         let mut batch = Batch { pins: Vec::new(), ends: Vec::new(), bytes: 0, misses };
         for (index, ask) in (0u32..).zip(&request.asks) {
-            match self.pin(request, ask) {
+            match self.pin((request.namespace, request.epoch), ask) {
                 Ok(pin) => {
                     self.append_misses(&mut batch);
                     self.append_hit(&mut batch, index, pin);
@@ -63,8 +63,12 @@ impl<C: Channel> Conversation<'_, C> {
         self.send(&mut batch, &mut load)
     }
 
-    fn pin(&self, request: &GetRequest, ask: &GetAsk) -> Result<ReadPin, GetOutcome> {
-        match self.session.read(request.namespace, request.epoch, ask.key, ask.part) {
+    pub(super) fn pin(
+        &self,
+        (namespace, epoch): (NamespaceId, Epoch),
+        ask: &GetAsk,
+    ) -> Result<ReadPin, GetOutcome> {
+        match self.session.read(namespace, epoch, ask.key, ask.part) {
             Ok(pin) if pin.len() == ask.length as usize => Ok(pin),
             // Another length than the buffer's: whatever these bytes are, not what is meant.
             Ok(_) => Err(GetOutcome::Miss(MissReason::Identity)),

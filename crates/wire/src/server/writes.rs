@@ -35,19 +35,25 @@ struct Head {
 }
 
 /// One ask between the phases.
-enum Slot {
+pub(super) enum Slot {
     Granted(WriteGrant),
     Decided(PutOutcome),
+}
+
+impl Slot {
+    /// As the peer hears it.
+    pub(super) fn grant(&self) -> Grant {
+        match self {
+            Slot::Granted(_) => Grant::Granted,
+            Slot::Decided(outcome) => Grant::Decided(*outcome),
+        }
+    }
 }
 
 impl<C: Channel> Conversation<'_, C> {
     pub(super) fn put(&mut self, request: &PutRequest) -> Result<(), Ending> {
         let slots = self.reserve(request);
-        let grants = slots.iter().map(|slot| match slot {
-            Slot::Granted(_) => Grant::Granted,
-            Slot::Decided(outcome) => Grant::Decided(*outcome),
-        });
-        let grants = PutGrants(grants.collect());
+        let grants = PutGrants(slots.iter().map(Slot::grant).collect());
         self.append(Opcode::Put, flags::REPLY | flags::MORE, 0, |out| grants.write(out));
         if grants.0.contains(&Grant::Granted) {
             self.flush()?;
@@ -69,7 +75,7 @@ impl<C: Channel> Conversation<'_, C> {
         self.reply(Opcode::Put, &PutDone(outcomes))
     }
 
-    fn reserve(&self, request: &PutRequest) -> Vec<Slot> {
+    pub(super) fn reserve(&self, request: &PutRequest) -> Vec<Slot> {
         let loads_first = self.node.loads_bytes() > self.node.config.put_watermark_bytes;
         if loads_first || self.node.phase() != Phase::Serving {
             let blocks = request.asks.len() as u64;
@@ -100,7 +106,7 @@ impl<C: Channel> Conversation<'_, C> {
     }
 
     /// When all granted bytes must be here: the time of a stall, and that of the least rate.
-    fn put_deadline(&self, slots: &[Slot]) -> Deadline {
+    pub(super) fn put_deadline(&self, slots: &[Slot]) -> Deadline {
         let granted = |slot: &Slot| match slot {
             Slot::Granted(grant) => grant.len() as u64,
             Slot::Decided(_) => 0,
@@ -173,7 +179,7 @@ impl<C: Channel> Conversation<'_, C> {
     }
 
     /// What a put brings is what its prompt used, so its head must leave last.
-    fn touch_stored(&self, request: &PutRequest, outcomes: &[PutOutcome]) {
+    pub(super) fn touch_stored(&self, request: &PutRequest, outcomes: &[PutOutcome]) {
         let here = request
             .asks
             .iter()

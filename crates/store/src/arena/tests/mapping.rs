@@ -63,6 +63,29 @@ fn a_forked_child_has_no_arena() {
     assert!(flags.split(' ').any(|flag| flag == "dc"), "{flags}");
 }
 
+/// What a client that holds the descriptor may do: map it read-only, and nothing else.
+#[test]
+fn what_is_given_out_cannot_be_written() {
+    use rustix::fs::{FallocateFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate};
+    use rustix::io::{Errno, pwrite};
+    use rustix::mm::{MapFlags, ProtFlags, mmap};
+    let arena = Arena::create(8 * MIB, true).expect("8 MiB");
+    let memfd = arena.shareable().expect("this system seals");
+    let map = |access| {
+        // SAFETY: a new mapping at an address of the kernel's choice, kept to the process's end.
+        unsafe { mmap(std::ptr::null_mut(), 4096, access, MapFlags::SHARED, memfd, 0) }.map(drop)
+    };
+    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    assert_eq!(map(ProtFlags::READ | ProtFlags::WRITE), Err(Errno::PERM));
+    assert_eq!(pwrite(memfd, &[1], 0), Err(Errno::PERM));
+    assert_eq!(ftruncate(memfd, 4096), Err(Errno::PERM));
+    assert_eq!(ftruncate(memfd, 16 * MIB), Err(Errno::PERM));
+    assert_eq!(fallocate(memfd, punch, 0, 4096), Err(Errno::PERM));
+    assert_eq!(fcntl_add_seals(memfd, SealFlags::WRITE), Err(Errno::PERM));
+    assert_eq!(map(ProtFlags::READ), Ok(()));
+    arena.touch_pages();
+}
+
 #[test]
 fn bytes_come_back() {
     for populate in [false, true] {
