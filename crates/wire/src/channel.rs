@@ -176,9 +176,7 @@ impl Socket {
         // A wish: without it transfers are cut into smaller steps.
         let _ = rustix::net::sockopt::set_socket_send_buffer_size(&fd, BUFFER_BYTES);
         let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&fd, BUFFER_BYTES);
-        let domain = rustix::net::sockopt::socket_domain(&fd);
-        let is_unix = domain.is_ok_and(|domain| domain == rustix::net::AddressFamily::UNIX);
-        Ok(Socket { fd: Arc::new(fd), system_calls: 0, is_unix })
+        Ok(Socket { fd: Arc::new(fd), system_calls: 0, is_unix: true })
     }
 
     /// Takes over a connected TCP socket. A peer that vanished without a word is noticed within
@@ -199,7 +197,7 @@ impl Socket {
         let _ = sockopt::set_tcp_keepcnt(&fd, 4);
         let vanished_ms = u32::try_from(VANISHED.as_millis()).unwrap_or(u32::MAX);
         let _ = sockopt::set_tcp_user_timeout(&fd, vanished_ms);
-        Ok(Socket { fd: Arc::new(fd), system_calls: 0 })
+        Ok(Socket { fd: Arc::new(fd), system_calls: 0, is_unix: false })
     }
 
     /// The descriptor, for another thread to shut down.

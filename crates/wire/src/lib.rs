@@ -24,7 +24,7 @@ pub use address::{Address, AddressError};
 pub use client::{
     AttachRefused, ClientError, ClientStats, ConnectConfig, ConnectError, DataPath, EpochOutcome,
     EventStream, GetItem, Health, HealthState, Memory, NodeStat, Positions, PutItem,
-    SUBSCRIPTIONS_MAX, Space,
+    SUBSCRIPTIONS_MAX, Space, TransportChoice,
 };
 pub use messages::StatValue;
 pub use process::ProcessId;

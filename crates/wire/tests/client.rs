@@ -287,6 +287,7 @@ fn many_threads_share_few_connections() {
     let node = Node::start(64);
     let mut config = ConnectConfig::new(&node.path);
     config.connections_max = 3;
+    config.transport = TransportChoice::Unix;
     let memory = Memory::connect(config).expect("a node");
     let space = attach(&memory, "m");
     let keys = keys(1, 4);

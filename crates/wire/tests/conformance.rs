@@ -1,5 +1,5 @@
-//! What every transport does alike. Each test runs over the store in this process and over the
-//! socket.
+//! What every transport does alike. Each test runs over the store in this process, over the socket
+//! and by shared memory.
 
 mod support;
 
@@ -9,24 +9,38 @@ use std::time::Duration;
 use keepwarm_store::Store;
 use keepwarm_store::types::{Epoch, GetOutcome, MissReason, PutOutcome, ShedReason};
 use keepwarm_store::{EventBatch, EventKind, Reported};
-use keepwarm_wire::{ClientError, EpochOutcome, GetItem, HealthState, Memory, PutItem};
+use keepwarm_wire::{
+    ClientError, EpochOutcome, GetItem, HealthState, Memory, PutItem, TransportChoice,
+};
 
-use support::{LONG, Node, attach, content, get, key, key_check, keys, put, spec, store};
+use support::{
+    LONG, Node, attach, content, eventually, get, key, key_check, keys, put, spec, store,
+};
 
 const LENGTH: usize = 70_000;
 
-fn over_both(mebibytes: u64, test: impl Fn(&Memory, &Arc<Store>)) {
+/// Over each transport, to a store of its own.
+fn over_all(mebibytes: u64, test: impl Fn(&Memory, &Arc<Store>)) {
     let embedded = store(mebibytes);
     test(&Memory::embedded(embedded.clone()), &embedded);
     embedded.check().expect("inproc: the store adds up");
-    let node = Node::start(mebibytes);
-    test(&node.connect(), &node.store);
-    node.store.check().expect("unix: the store adds up");
+    for transport in [TransportChoice::Unix, TransportChoice::Shm] {
+        let node = Node::start(mebibytes);
+        let memory = node.connect_by(transport);
+        test(&memory, &node.store);
+        drop(memory);
+        // What a connection held goes with it, and the node may not have seen its end yet.
+        eventually("nothing is read or written", LONG, || {
+            let stats = node.store.stats();
+            (stats.reads_in_flight, stats.writing_bytes) == (0, 0)
+        });
+        node.store.check().unwrap_or_else(|error| panic!("{transport:?}: {error}"));
+    }
 }
 
 #[test]
 fn what_is_put_is_got() {
-    over_both(64, |memory, _| {
+    over_all(64, |memory, _| {
         let space = attach(memory, "m");
         let keys = keys(1, 40);
         assert!(put(&space, &keys, LENGTH, LONG).iter().all(|o| *o == PutOutcome::Stored));
@@ -41,7 +55,7 @@ fn what_is_put_is_got() {
 /// More blocks than a store has places for incomplete ones: none may be shed for that.
 #[test]
 fn a_batch_of_any_length_is_stored() {
-    over_both(640, |memory, store| {
+    over_all(640, |memory, store| {
         let space = attach(memory, "m");
         let keys = keys(5, 9_000);
         assert!(put(&space, &keys, 1_000, LONG).iter().all(|o| *o == PutOutcome::Stored));
@@ -52,7 +66,7 @@ fn a_batch_of_any_length_is_stored() {
 
 #[test]
 fn every_length_arrives() {
-    over_both(64, |memory, _| {
+    over_all(64, |memory, _| {
         let space = attach(memory, "m");
         let lengths = [1, 2, 7, 8, 63, 64, 239, 240, 241, 4095, 4096, 4097, 262_143, 3 << 20];
         for (n, length) in lengths.into_iter().enumerate() {
@@ -65,7 +79,7 @@ fn every_length_arrives() {
 
 #[test]
 fn a_lookup_finds_the_prefix_and_names_the_first_miss() {
-    over_both(64, |memory, store| {
+    over_all(64, |memory, store| {
         let space = attach(memory, "m");
         let all = keys(2, 10);
         put(&space, &all[..4], LENGTH, LONG);
@@ -91,7 +105,7 @@ fn a_lookup_finds_the_prefix_and_names_the_first_miss() {
 
 #[test]
 fn misses_and_hits_mix_in_order() {
-    over_both(64, |memory, _| {
+    over_all(64, |memory, _| {
         let space = attach(memory, "m");
         let all = keys(3, 300);
         let some: Vec<_> = all.iter().step_by(3).copied().collect();
@@ -106,7 +120,7 @@ fn misses_and_hits_mix_in_order() {
 
 #[test]
 fn a_buffer_of_another_length_is_a_miss() {
-    over_both(64, |memory, _| {
+    over_all(64, |memory, _| {
         let space = attach(memory, "m");
         put(&space, &[key(4, 0)], 5000, LONG);
         let miss = GetOutcome::Miss(MissReason::Identity);
@@ -117,7 +131,7 @@ fn a_buffer_of_another_length_is_a_miss() {
 
 #[test]
 fn blocks_of_many_parts_appear_with_the_last_one() {
-    over_both(64, |memory, _| {
+    over_all(64, |memory, _| {
         let spec = spec("parts", 3);
         let check = key_check(&spec);
         let space = memory.attach(spec, check, Epoch(0)).unwrap();
@@ -143,7 +157,7 @@ fn blocks_of_many_parts_appear_with_the_last_one() {
 
 #[test]
 fn namespaces_do_not_see_each_other() {
-    over_both(64, |memory, _| {
+    over_all(64, |memory, _| {
         let (one, two) = (attach(memory, "one"), attach(memory, "two"));
         put(&one, &[key(6, 0)], 5000, LONG);
         assert_eq!(two.lookup(&[key(6, 0)], 0, None, LONG).unwrap().prefix, 0);
@@ -155,7 +169,7 @@ fn namespaces_do_not_see_each_other() {
 
 #[test]
 fn a_wrong_key_check_is_refused_with_the_difference() {
-    over_both(16, |memory, _| {
+    over_all(16, |memory, _| {
         let refused = memory.attach(spec("m", 1), [1; 8], Epoch(0)).err().unwrap();
         assert!(refused.problem.contains("key check"), "{}", refused.problem);
         let mut config = spec("m", 1).fields().clone();
@@ -169,7 +183,7 @@ fn a_wrong_key_check_is_refused_with_the_difference() {
 
 #[test]
 fn a_larger_epoch_hides_what_was_there() {
-    over_both(64, |memory, _| {
+    over_all(64, |memory, _| {
         let (old, new) = (attach(memory, "m"), attach(memory, "m"));
         put(&old, &[key(7, 0)], 5000, LONG);
         assert_eq!(new.bump_epoch(Epoch(3), LONG).unwrap(), EpochOutcome::Acknowledged);
@@ -187,7 +201,7 @@ fn a_larger_epoch_hides_what_was_there() {
 
 #[test]
 fn a_bump_waits_for_leases_of_the_old_epoch() {
-    over_both(64, |memory, _| {
+    over_all(64, |memory, _| {
         let space = attach(memory, "m");
         put(&space, &[key(8, 0)], 5000, LONG);
         let found = space.lookup(&[key(8, 0)], 0, Some(Duration::from_secs(10)), LONG).unwrap();
@@ -203,7 +217,7 @@ fn a_bump_waits_for_leases_of_the_old_epoch() {
 
 #[test]
 fn drops_and_touches_count_what_was_here() {
-    over_both(64, |memory, _| {
+    over_all(64, |memory, _| {
         let space = attach(memory, "m");
         let all = keys(9, 6);
         put(&space, &all[..5], 5000, LONG);
@@ -216,7 +230,7 @@ fn drops_and_touches_count_what_was_here() {
 
 #[test]
 fn a_report_of_good_bytes_finds_them_intact() {
-    over_both(64, |memory, _| {
+    over_all(64, |memory, _| {
         let space = attach(memory, "m");
         put(&space, &[key(10, 0)], 5000, LONG);
         let hit = space.lookup(&[key(10, 0)], 0, None, LONG).unwrap().hits[0].unwrap();
@@ -230,7 +244,7 @@ fn a_report_of_good_bytes_finds_them_intact() {
 
 #[test]
 fn events_start_with_a_snapshot_and_go_on_after_a_break() {
-    over_both(64, |memory, store| {
+    over_all(64, |memory, store| {
         let space = attach(memory, "m");
         put(&space, &keys(11, 3), 5000, LONG);
         let mut stream = space.subscribe(None, LONG).unwrap();
@@ -280,7 +294,7 @@ fn stored(stream: &mut dyn keepwarm_wire::EventStream) -> Vec<keepwarm_store::ty
 
 #[test]
 fn misuse_is_an_error_that_names_the_limit() {
-    over_both(16, |memory, _| {
+    over_all(16, |memory, _| {
         let space = attach(memory, "m");
         let many = keys(12, 65_537);
         let error = space.lookup(&many, 0, None, LONG).err().unwrap();
@@ -298,7 +312,7 @@ fn misuse_is_an_error_that_names_the_limit() {
 
 #[test]
 fn figures_and_health_are_there_and_close_ends_it() {
-    over_both(16, |memory, store| {
+    over_all(16, |memory, store| {
         let space = attach(memory, "m");
         put(&space, &[key(13, 0)], 5000, LONG);
         let stat = memory.stat(LONG).unwrap();

@@ -6,7 +6,7 @@ mod support;
 use std::time::{Duration, Instant};
 
 use keepwarm_store::types::{Epoch, GetOutcome, MissReason, PutOutcome, ShedReason};
-use keepwarm_wire::{ConnectConfig, Memory, Space};
+use keepwarm_wire::{ConnectConfig, Memory, Space, TransportChoice};
 
 use support::proxy::{Fault, Proxy, Way};
 use support::{LONG, Node, attach, get, key_check, keys, load_average, put, spec};
@@ -33,6 +33,7 @@ impl Setting {
     fn space(&self) -> Option<(Memory, Space)> {
         let mut config = ConnectConfig::new(&self.proxy.path);
         config.deadline = DEADLINE;
+        config.transport = TransportChoice::Unix;
         let memory = Memory::connect(config).ok()?;
         let spec = spec("m", 1);
         let check = key_check(&spec);

@@ -11,6 +11,18 @@ pub const DEADLINE: Duration = Duration::from_secs(1);
 /// own, beside those of `connections_max`.
 pub const SUBSCRIPTIONS_MAX: usize = 16;
 
+/// How bytes are to travel between this process and a node on its machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum TransportChoice {
+    /// By shared memory where the node gives its arena out, else over the socket.
+    #[default]
+    Auto,
+    /// By shared memory; a node that is there and does not give its arena out is an error at start.
+    Shm,
+    /// Over the socket.
+    Unix,
+}
+
 /// How to reach a node over its socket.
 #[derive(Clone, Debug)]
 pub struct ConnectConfig {
@@ -23,6 +35,8 @@ pub struct ConnectConfig {
     pub deadline: Duration,
     /// For the node's logs.
     pub name: String,
+    /// How bytes travel.
+    pub transport: TransportChoice,
 }
 
 impl ConnectConfig {
@@ -33,6 +47,7 @@ impl ConnectConfig {
             connections_max: 8,
             deadline: DEADLINE,
             name: String::from("keepwarm"),
+            transport: TransportChoice::default(),
         }
     }
 }

@@ -55,6 +55,14 @@ pub enum ConnectError {
         /// In the node's words.
         problem: String,
     },
+    /// The node is there, shared memory was insisted on, and cannot be.
+    #[error("no shared memory with the node at {address}: {problem}; or let the transport be auto")]
+    NoSharedMemory {
+        /// Where it is.
+        address: Address,
+        /// Why.
+        problem: String,
+    },
     /// A thread or a random number could not be had.
     #[error("cannot set up the client: {0}")]
     System(#[from] io::Error),

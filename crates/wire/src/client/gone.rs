@@ -43,6 +43,7 @@ impl Transport for Gone {
             state: HealthState::Down,
             last_error: Some(self.why.to_owned()),
             transport: self.name(),
+            fallback: None,
             incarnation: None,
             node: None,
         }

@@ -84,6 +84,7 @@ impl Transport for InProc {
             state: HealthState::Up,
             last_error: None,
             transport: self.name(),
+            fallback: None,
             incarnation,
             node: Some((String::from("embedded"), std::process::id())),
         }

@@ -12,10 +12,12 @@ use super::events::Seats;
 use super::gone::Gone;
 use super::inproc::InProc;
 use super::remote::Remote;
+use super::shm::Shm;
 use super::stats::{Counts, add};
 use super::transport::{Notes, SpaceCore, Transport, Unserved};
 use super::{
     AttachRefused, ClientError, ClientStats, ConnectConfig, ConnectError, DEADLINE, Space,
+    TransportChoice,
 };
 use crate::address::Address;
 use crate::deadline::Deadline;
@@ -40,8 +42,10 @@ pub struct Health {
     pub state: HealthState,
     /// What went wrong last, even if it works again.
     pub last_error: Option<String>,
-    /// `inproc`, `unix`, `tcp`, `tls`.
+    /// `inproc`, `unix`, `shm`, `tcp`, `tls`.
     pub transport: &'static str,
+    /// Why a faster way that could be is not taken.
+    pub fallback: Option<String>,
     /// Of the node, once known.
     pub incarnation: Option<u64>,
     /// The node's name and process, once known.
@@ -82,8 +86,8 @@ impl Memory {
     /// An address that can never work, no access, no wire version in common, or a setting out of
     /// range.
     pub fn connect(config: ConnectConfig) -> Result<Memory, ConnectError> {
-        let transport = Box::new(Remote::new(&config)?);
-        transport.connect_first(Deadline::after(config.deadline))?;
+        let until = Deadline::after(config.deadline);
+        let transport = transport(&config, Some(until))?;
         Ok(Memory { shared: Arc::new(Shared::new(Origin::Node(config), transport)) })
     }
 
@@ -182,6 +186,30 @@ impl Memory {
     }
 }
 
+/// A way to one node; with a time, one that has tried to reach it.
+fn transport(
+    config: &ConnectConfig,
+    first: Option<Deadline>,
+) -> Result<Box<dyn Transport>, ConnectError> {
+    let remote = Remote::new(config)?;
+    if let Some(until) = first {
+        remote.connect_first(until)?;
+    }
+    match (&config.address, config.transport) {
+        (Address::Unix(_), TransportChoice::Auto | TransportChoice::Shm) => {}
+        (_, TransportChoice::Shm) => {
+            let (setting, want) = ("transport", "auto, or the address of a unix socket");
+            return Err(ConnectError::Config { setting, found: String::from("shm"), want });
+        }
+        _ => return Ok(Box::new(remote)),
+    }
+    let shm = Shm::over(remote);
+    if let Some(until) = first {
+        shm.connect_first(config, until)?;
+    }
+    Ok(Box::new(shm))
+}
+
 enum Origin {
     Store(Arc<Store>),
     Node(ConnectConfig),
@@ -241,8 +269,8 @@ impl Shared {
         match &self.origin {
             // The arena is shared with the parent, its bookkeeping is not: hands off.
             Origin::Store(_) => Box::new(Gone::new("the embedded store stayed in the parent")),
-            Origin::Node(config) => match Remote::new(config) {
-                Ok(remote) => Box::new(remote),
+            Origin::Node(config) => match transport(config, None) {
+                Ok(transport) => transport,
                 Err(_) => Box::new(Gone::new("no random numbers after the fork")),
             },
         }

@@ -1,7 +1,7 @@
 //! The client: [`Memory`] is a way to a store, [`Space`] one namespace in it.
 //!
-//! `space.rs` holds what every transport shares; `transport.rs` is the seam; `inproc.rs` and
-//! `remote/` are behind it. Only this folder may import them.
+//! `space.rs` holds what every transport shares; `transport.rs` is the seam; `inproc.rs`,
+//! `remote/` and `shm/` are behind it. Only this folder may import them.
 
 mod config;
 mod errors;
@@ -13,11 +13,12 @@ mod legs;
 mod memory;
 mod positions;
 mod remote;
+mod shm;
 mod space;
 mod stats;
 mod transport;
 
-pub use config::{ConnectConfig, DEADLINE, SUBSCRIPTIONS_MAX};
+pub use config::{ConnectConfig, DEADLINE, SUBSCRIPTIONS_MAX, TransportChoice};
 pub use errors::{AttachRefused, ClientError, ConnectError};
 pub use events::EventStream;
 pub use memory::{Health, HealthState, Memory, NodeStat};

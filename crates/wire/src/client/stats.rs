@@ -10,9 +10,10 @@ const CODES: usize = 16;
 /// Facts about the way of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DataPath {
-    /// `inproc`, `unix`, `tcp`, `tls`.
+    /// `inproc`, `unix`, `shm`, `tcp`, `tls`.
     pub transport: &'static str,
-    /// Copies in user space that each byte of a block makes, both ends together.
+    /// Copies in user space that each byte of a block made, both ends together, so far: with `shm`
+    /// one for a get and two for a put.
     pub copies_per_byte: f64,
     /// The client's system calls per MiB of blocks so far; 0 before the first.
     pub system_calls_per_mib: f64,
@@ -82,6 +83,8 @@ pub(crate) struct Counts {
     pub(crate) corrupt: AtomicU64,
     pub(crate) suspect_connections: AtomicU64,
     pub(crate) system_calls: AtomicU64,
+    /// Bytes that were copied in user space, each copy of one counted.
+    pub(crate) bytes_copied: AtomicU64,
 }
 
 /// Adds to a count.
@@ -139,7 +142,11 @@ impl Counts {
             suspect_connections: of(&self.suspect_connections),
             data_path: DataPath {
                 transport,
-                copies_per_byte: if transport == "inproc" { 1.0 } else { 0.0 },
+                copies_per_byte: match transport {
+                    "inproc" => 1.0,
+                    _ if mib > 0.0 => of(&self.bytes_copied) as f64 / f64::from(1 << 20) / mib,
+                    _ => 0.0,
+                },
                 system_calls_per_mib: if mib > 0.0 { system_calls / mib } else { 0.0 },
                 checksum: true,
             },

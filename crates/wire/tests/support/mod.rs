@@ -16,7 +16,9 @@ use std::time::{Duration, Instant};
 use keepwarm_store::identity::{ChainKey, NamespaceSpec, TenantSecret, Value};
 use keepwarm_store::types::{BlockKey, Epoch, GetOutcome, PutOutcome};
 use keepwarm_store::{Store, StoreConfig, SystemClock};
-use keepwarm_wire::{ConnectConfig, GetItem, Memory, PutItem, Server, ServerConfig, Space};
+use keepwarm_wire::{
+    ConnectConfig, GetItem, Memory, PutItem, Server, ServerConfig, Space, TransportChoice,
+};
 
 pub const SECOND: Duration = Duration::from_secs(1);
 
@@ -219,13 +221,28 @@ impl Node {
         connect(&self.path)
     }
 
+    pub fn connect_by(&self, transport: TransportChoice) -> Memory {
+        connect_by(&self.path, transport)
+    }
+
     pub fn scratch(&self, name: &str) -> PathBuf {
         self._scratch.path(name)
     }
 }
 
+/// Over the socket.
 pub fn connect(path: &Path) -> Memory {
-    Memory::connect(ConnectConfig::new(path)).expect("a path that can work")
+    connect_by(path, TransportChoice::Unix)
+}
+
+pub fn connect_by(path: &Path, transport: TransportChoice) -> Memory {
+    let mut config = ConnectConfig::new(path);
+    config.transport = transport;
+    if transport == TransportChoice::Shm {
+        // Mapping is part of it, on a machine that is busy with other tests.
+        config.deadline = LONG;
+    }
+    Memory::connect(config).expect("a path that can work")
 }
 
 /// Waits until `done`, or fails after `limit`.

@@ -11,6 +11,7 @@ use keepwarm_store::types::{Epoch, NamespaceId};
 use super::dial::Dialer;
 use crate::channel::{Patience, Socket};
 use crate::client::ConnectConfig;
+use crate::client::shm::Staging;
 use crate::client::transport::SpaceCore;
 use crate::codec::{Body, Malformed, decode};
 use crate::deadline::Deadline;
@@ -95,6 +96,8 @@ pub(super) struct Peer {
     pub(super) incarnation: u64,
     pub(super) pid: u32,
     pub(super) name: String,
+    /// Whether it gives its arena out over this connection.
+    pub(super) offers_memory: bool,
 }
 
 /// One connection.
@@ -111,6 +114,8 @@ pub(super) struct Link {
     pub(super) correlation: u64,
     pub(super) body: Vec<u8>,
     pub(super) out: Vec<u8>,
+    /// What puts go through; `Some(None)`: the node took none.
+    pub(super) staging: Option<Option<Staging>>,
     /// By a space's number: the node's answer, and whether the space is gone.
     attached: HashMap<u64, (Attached, Arc<AtomicBool>)>,
     /// Spaces of the memory that had gone when this connection last looked.
@@ -132,7 +137,7 @@ impl Link {
         until: Deadline,
     ) -> Result<Link, Cut> {
         let socket = dialer.dial(&config.address, until)?;
-        let peer = Peer { incarnation: 0, pid: 0, name: String::new() };
+        let peer = Peer { incarnation: 0, pid: 0, name: String::new(), offers_memory: false };
         let mut link = Link {
             socket,
             version: VERSION,
@@ -143,6 +148,7 @@ impl Link {
             correlation: 0,
             body: Vec::new(),
             out: Vec::new(),
+            staging: None,
             attached: HashMap::new(),
             departures: 0,
         };
@@ -161,8 +167,9 @@ impl Link {
             return Err(Cut::Violation(violation));
         }
         link.version = reply.version;
-        let GreetingReply { incarnation, pid, node: name, .. } = reply;
-        link.peer = Peer { incarnation, pid, name };
+        let GreetingReply { incarnation, pid, node: name, capabilities, .. } = reply;
+        let offers_memory = capabilities.iter().any(|name| name == "shm");
+        link.peer = Peer { incarnation, pid, name, offers_memory };
         Ok(link)
     }
 
@@ -307,14 +314,25 @@ impl Link {
             let (bytes, allowed) = (header.payload_bytes, 0);
             return Err(Violation::Payload { bytes, allowed }.into());
         }
+        self.receive_frame(header, opcode, flags, until)?;
+        Ok(decode(self.version, &self.body)?)
+    }
+
+    /// Receives such a frame's body, unread.
+    pub(super) fn receive_frame(
+        &mut self,
+        header: &Header,
+        opcode: Opcode,
+        flags: u8,
+        until: Deadline,
+    ) -> Result<(), Cut> {
         let mut patience = Patience::until(until);
         receive_body(&mut self.socket, header, &mut self.body, &mut patience)?;
         if header.flags == flags::REPLY | flags::REFUSED {
             return Err(self.refused(header, opcode)?);
         }
         expect(header, opcode, flags)?;
-        self.belongs(header)?;
-        Ok(decode(self.version, &self.body)?)
+        Ok(self.belongs(header)?)
     }
 
     pub(super) fn belongs(&self, header: &Header) -> Result<(), Violation> {

@@ -2,16 +2,22 @@
 //!
 //! `dial.rs` connects, `link.rs` is one connection, `pool.rs` the few there may be, `breaker.rs`
 //! decides whether calls are tried and asks for a lost node in the background; `reads.rs`,
-//! `writes.rs` and `follow.rs` move more than a frame.
+//! `writes.rs` and `follow.rs` move more than a frame. `mapped.rs`,
+//! `located.rs` and `staged.rs` are the frames of `client/shm`.
 
 mod breaker;
 mod dial;
 mod first;
 mod follow;
 mod link;
+mod located;
+mod mapped;
 mod pool;
 mod reads;
+mod staged;
 mod writes;
+
+pub(super) use self::mapped::{MapLine, NotMapped};
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -254,6 +260,7 @@ impl Transport for Remote {
             state: if up { HealthState::Up } else { HealthState::Down },
             last_error,
             transport: self.name(),
+            fallback: None,
             incarnation: peer.as_ref().map(|peer| peer.incarnation),
             node: peer.map(|peer| (peer.name, peer.pid)),
         }

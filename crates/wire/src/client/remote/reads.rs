@@ -153,7 +153,7 @@ impl Link {
 
     /// Tells the node which blocks did not match. If its own bytes are good, the fault is on the
     /// way, and this connection is not used again.
-    fn report_all(
+    pub(super) fn report_all(
         &mut self,
         namespace: NamespaceId,
         reports: &[(&GetItem, Generation)],

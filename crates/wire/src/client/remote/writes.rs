@@ -38,6 +38,34 @@ pub(super) fn groups(items: &[PutItem]) -> Vec<Range<usize>> {
     groups
 }
 
+/// What a request asks for.
+pub(super) fn asks(items: &[PutItem]) -> Vec<PutAsk> {
+    let ask = |item: &PutItem| PutAsk {
+        key: item.key,
+        part: item.part,
+        length: crate::codec::length(item.len),
+        engine_hash: item.engine_hash,
+    };
+    items.iter().map(ask).collect()
+}
+
+/// Takes what is decided already.
+pub(super) fn settle(
+    grants: &[Grant],
+    outcomes: &mut [Option<PutOutcome>],
+) -> Result<(), Violation> {
+    if grants.len() != outcomes.len() {
+        return Err(Violation::Unexpected("another number of grants than asks"));
+    }
+    for (outcome, grant) in outcomes.iter_mut().zip(grants) {
+        *outcome = match grant {
+            Grant::Granted => None,
+            Grant::Decided(outcome) => Some(*outcome),
+        };
+    }
+    Ok(())
+}
+
 impl Link {
     /// # Safety
     /// As `Space::put_from`.
@@ -49,28 +77,14 @@ impl Link {
         until: Deadline,
     ) -> Result<(), Cut> {
         let namespace = self.namespace(space, until)?;
-        let ask = |item: &PutItem| PutAsk {
-            key: item.key,
-            part: item.part,
-            length: crate::codec::length(item.len),
-            engine_hash: item.engine_hash,
-        };
         let epoch = Epoch(space.epoch.load(std::sync::atomic::Ordering::Acquire));
-        let request = PutRequest { namespace, epoch, asks: items.iter().map(ask).collect() };
+        let request = PutRequest { namespace, epoch, asks: asks(items) };
         self.send(Opcode::Put, |out| request.write(out), until)?;
 
         let header = self.receive_header(until)?;
         let more = flags::REPLY | flags::MORE;
         let PutGrants(grants) = self.receive_part(&header, Opcode::Put, more, until)?;
-        if grants.len() != items.len() {
-            return Err(Violation::Unexpected("another number of grants than asks").into());
-        }
-        for (outcome, grant) in outcomes.iter_mut().zip(&grants) {
-            *outcome = match grant {
-                Grant::Granted => None,
-                Grant::Decided(outcome) => Some(*outcome),
-            };
-        }
+        settle(&grants, outcomes)?;
         for ((index, item), grant) in (0u32..).zip(items).zip(&grants) {
             if *grant == Grant::Granted {
                 // SAFETY: the caller's promise about `items`.
