@@ -25,7 +25,7 @@ def node(folder: Path) -> Iterator[LocalNode]:
     local.close()
 
 
-@pytest.fixture(params=["embedded", "node"])
+@pytest.fixture(params=["embedded", "shm", "unix"])
 def memory(request: pytest.FixtureRequest) -> Iterator[keepwarm.Memory]:
     """An empty memory of 64 MiB, over each way there is."""
     if request.param == "embedded":
@@ -33,5 +33,6 @@ def memory(request: pytest.FixtureRequest) -> Iterator[keepwarm.Memory]:
             yield opened
         return
     local: LocalNode = request.getfixturevalue("node")
-    with local.connect() as connected:
+    with local.connect(transport=request.param) as connected:
+        assert connected.health()["transport"] == request.param
         yield connected

@@ -30,6 +30,14 @@ fuzz_target!(|data: &[u8]| {
         Some(Opcode::Subscribe) => one_encoding::<EventsReply>(body),
         Some(Opcode::Ping) => one_encoding::<PingReply>(body),
         Some(Opcode::Detach) => one_encoding::<DetachReply>(body),
-        Some(Opcode::PutData) | None => one_encoding::<Refusal>(body),
+        Some(Opcode::Map) => one_encoding::<MapReply>(body),
+        Some(Opcode::Locate) => one_encoding::<LocateReply>(body),
+        Some(Opcode::Stage) => one_encoding::<StageReply>(body),
+        Some(Opcode::PutStaged) => {
+            one_encoding::<PutGrants>(body);
+            one_encoding::<PutDone>(body);
+        }
+        Some(Opcode::StagedData) => one_encoding::<StagedTaken>(body),
+        Some(Opcode::PutData | Opcode::Landed) | None => one_encoding::<Refusal>(body),
     }
 });

@@ -25,6 +25,12 @@ fuzz_target!(|data: &[u8]| {
         Some(Opcode::Subscribe) => one_encoding::<SubscribeRequest>(body),
         Some(Opcode::Ping) => one_encoding::<PingRequest>(body),
         Some(Opcode::Detach) => one_encoding::<DetachRequest>(body),
+        Some(Opcode::Map) => one_encoding::<MapRequest>(body),
+        Some(Opcode::Locate) => one_encoding::<LocateRequest>(body),
+        Some(Opcode::Landed) => one_encoding::<Landed>(body),
+        Some(Opcode::Stage) => one_encoding::<StageRequest>(body),
+        Some(Opcode::PutStaged) => one_encoding::<PutRequest>(body),
+        Some(Opcode::StagedData) => one_encoding::<StagedData>(body),
         None => {
             let Some((head, body)) = body.split_first_chunk::<HEADER_BYTES>() else { return };
             if let Ok(header) = Header::parse(head) {

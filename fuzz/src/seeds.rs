@@ -1,5 +1,6 @@
 //! Small, valid inputs for every target, from which the fuzzer finds its way.
 
+use keepwarm_store::arena::{Extent, Extents};
 use keepwarm_store::identity::{ChainKey, TenantSecret};
 use keepwarm_store::types::{
     BlockKey, Epoch, Generation, GetOutcome, LeaseId, MissReason, NamespaceId, PutOutcome, Tier,
@@ -31,6 +32,8 @@ pub fn requests() -> Vec<(Opcode, Vec<u8>)> {
     let get = GetAsk { key, part: 0, length: 3 };
     let put = PutAsk { key, part: 0, length: 3, engine_hash: Some(9) };
     let since = Some(Since { incarnation, sequence: 1 });
+    let landed = vec![Landed { group: 1, unused: vec![0, 2] }];
+    let piece = Piece { index: 0, length: 3, checksum: 4 };
     let (token, name) = (Token([0; 16]), String::from("seed"));
     vec![
         (Opcode::Hello, bytes(&Greeting { version_oldest: 1, version: 1, token, pid: 1, name })),
@@ -64,7 +67,13 @@ pub fn requests() -> Vec<(Opcode, Vec<u8>)> {
         (Opcode::Stat, bytes(&StatRequest)),
         (Opcode::Subscribe, bytes(&SubscribeRequest { namespace, since })),
         (Opcode::Ping, bytes(&PingRequest)),
+        (Opcode::Map, bytes(&MapRequest)),
+        (Opcode::Locate, bytes(&LocateRequest { namespace, epoch, landed, asks: vec![get] })),
+        (Opcode::Landed, bytes(&Landed { group: 1, unused: vec![] })),
+        (Opcode::Stage, bytes(&StageRequest { bytes: 1 << 20 })),
+        (Opcode::PutStaged, bytes(&PutRequest { namespace, epoch, asks: vec![put] })),
         (Opcode::Detach, bytes(&DetachRequest { namespace })),
+        (Opcode::StagedData, bytes(&StagedData { offset: 0, pieces: vec![piece] })),
     ]
 }
 
@@ -118,10 +127,23 @@ pub fn replies() -> Vec<(Opcode, u8, Vec<u8>)> {
         (Opcode::Stat, flags::REPLY, bytes(&StatReply(figures))),
         (Opcode::Ping, flags::REPLY, bytes(&PingReply { incarnation: 1 })),
         (Opcode::Detach, flags::REPLY, bytes(&DetachReply(true))),
+        (Opcode::Map, flags::REPLY, bytes(&MapReply { incarnation: 1, bytes: 4096 })),
+        (Opcode::Locate, flags::REPLY, bytes(&places())),
+        (Opcode::Stage, flags::REPLY, bytes(&StageReply)),
+        (Opcode::PutStaged, more, bytes(&PutGrants(vec![Grant::Granted]))),
+        (Opcode::StagedData, more, bytes(&StagedTaken { offset: 0 })),
         (Opcode::Ping, flags::REPLY | flags::REFUSED, bytes(&refusal)),
     ];
     replies.extend(batches().map(|batch| (Opcode::Subscribe, more, bytes(&EventsReply(batch)))));
     replies
+}
+
+fn places() -> LocateReply {
+    let mut extents = Extents::default();
+    assert!(extents.push(Extent { first_granule: 0, granules: 1 }));
+    let located = Located { generation: Generation(1), checksum: 4, extents };
+    let absent = GetOutcome::Miss(MissReason::Absent);
+    LocateReply { hold_ms: 5000, places: vec![Ok(located), Err(absent)] }
 }
 
 fn batches() -> [EventBatch; 3] {
@@ -156,6 +178,7 @@ pub fn client_side() -> Vec<u8> {
     for (opcode, body) in requests() {
         let (flags, payload): (u8, &[u8]) = match opcode {
             Opcode::PutData => (flags::TRAILER, b"abc"),
+            Opcode::Stage => (0, b"x"),
             _ => (0, b""),
         };
         out.extend(frame(opcode as u8, flags, 1, &body, payload));

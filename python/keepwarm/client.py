@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeAlias, Union
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, Union
 
 from keepwarm import _core
 from keepwarm.arguments import left, real, whole
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 
 Buffers: TypeAlias = Union[BufferLike, tuple[int, int], "Sequence[BufferLike | tuple[int, int]]"]
 """One buffer (or (pointer, length)) that is split evenly over the keys, or one for each key."""
+
+Transport: TypeAlias = Literal["auto", "shm", "unix"]
+"""How bytes travel between a process and a node on its machine."""
 
 LEASE_S = 2.0
 DEADLINE_S = 1.0
@@ -76,6 +79,7 @@ def connect(
     *,
     connections_max: int = CONNECTIONS_MAX,
     deadline_s: float = DEADLINE_S,
+    transport: Transport = "auto",
 ) -> Memory:
     """A memory on a node: `keepwarm.connect()`.
 
@@ -83,6 +87,10 @@ def connect(
     KEEPWARM_ADDRESS, else the default socket. A node that is not there is no error: calls miss with
     `store_down` until it is, and then find it by themselves. With too few connections threads wait
     for each other's transfers.
+
+    `transport` says how bytes travel to a node on this machine: `auto` is by shared memory where
+    the node gives its arena out, else over the socket, and `Memory.health()` says which and why;
+    `shm` insists, and raises where that cannot be; `unix` is over the socket.
     """
     if address is not None and not isinstance(address, str | os.PathLike):
         raise ConfigError(
@@ -91,7 +99,9 @@ def connect(
         )
     where = parse_address(address)
     count = whole("connections_max", connections_max, 16)
-    core = _core.Memory.connect(where, count, real("deadline_s", deadline_s), default_node_name())
+    core = _core.Memory.connect(
+        where, count, real("deadline_s", deadline_s), default_node_name(), transport
+    )
     return Memory(core, threads=count)
 
 
@@ -150,7 +160,10 @@ class Memory:
         return nest(self._core.stat(left(deadline_s)))
 
     def health(self) -> dict[str, Any]:
-        """How it stands with the node: state (up, down, closed), transport, last_error, node."""
+        """How it stands with the node: state (up, down, closed), transport, last_error, node.
+
+        `fallback` says why a node on this machine is not reached by shared memory.
+        """
         return self._core.health()
 
     def counts(self) -> dict[str, Any]:

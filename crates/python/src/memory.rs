@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use keepwarm_store::types::Epoch;
 use keepwarm_wire::address::Address;
 use keepwarm_wire::client::{
-    ClientError, ConnectConfig, ConnectError, HealthState, Memory as Inner,
+    ClientError, ConnectConfig, ConnectError, HealthState, Memory as Inner, TransportChoice,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -39,13 +39,23 @@ impl Memory {
         connections_max: usize,
         deadline_s: f64,
         name: String,
+        transport: &str,
     ) -> PyResult<Memory> {
+        let transport = match transport {
+            "auto" => TransportChoice::Auto,
+            "shm" => TransportChoice::Shm,
+            "unix" => TransportChoice::Unix,
+            other => {
+                let text = format!("transport is {other:?}: give auto, shm or unix");
+                return Err(ConfigError::new_err((text, "transport")));
+            }
+        };
         let deadline = seconds(deadline_s, "deadline_s")?;
         let address = match address.to_str() {
             Some(text) if text.contains("://") && !text.starts_with('/') => parse(text)?,
             _ => Address::Unix(address),
         };
-        let config = ConnectConfig { address, connections_max, deadline, name };
+        let config = ConnectConfig { address, connections_max, deadline, name, transport };
         let connected = detached(py, || Inner::connect(config)).map_err(fault)?;
         connected.map(|inner| Memory { inner }).map_err(|error| {
             let text = error.to_string();
@@ -92,6 +102,7 @@ impl Memory {
         };
         out.set_item("state", state)?;
         out.set_item("transport", health.transport)?;
+        out.set_item("fallback", health.fallback)?;
         out.set_item("last_error", health.last_error)?;
         out.set_item("incarnation", health.incarnation)?;
         out.set_item("node", health.node.as_ref().map(|(name, _)| name))?;

@@ -119,6 +119,8 @@ SERVER = (
     _gauge("server_connections", "connections", "Connections now.", "server"),
     _gauge("server_clients_limit", "clients_max", "Most connections at once.", "server"),
     _gauge("server_loads_bytes", "loads_bytes", "Bytes asked for by gets under way.", "server"),
+    _gauge("server_arena_maps", "arena_maps", "Clients that map the arena.", "server"),
+    _gauge("server_stagings_bytes", "stagings_bytes", "Mapped bytes of clients.", "server"),
     _served("accepted", "Connections accepted."),
     _served("refused_clients", "Connections refused because all places were taken."),
     _served("refused_peers", "Connections refused because of their user."),
@@ -130,6 +132,21 @@ SERVER = (
     Metric(
         "keepwarm_server_received_bytes", "counter", "Bytes received.", "bytes_received", "server"
     ),
+    Metric(
+        "keepwarm_server_located_bytes",
+        "counter",
+        "Bytes of blocks that clients copied out of the arena.",
+        "bytes_located",
+        "server",
+    ),
+    Metric(
+        "keepwarm_server_staged_bytes",
+        "counter",
+        "Bytes of blocks taken out of clients' memory.",
+        "bytes_staged",
+        "server",
+    ),
+    _served("holds_ended", "Times that located blocks were let go before they had landed."),
     _served("throttled", "Requests refused because too many large ones came at once."),
     _served("puts_corrupt", "Blocks that arrived with another checksum."),
     _served("log_suppressed", "Log records beyond what is kept of one kind."),

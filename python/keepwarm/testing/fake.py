@@ -191,6 +191,7 @@ class FakeMemory:
         return {
             "state": "closed" if self._closed else up,
             "transport": "fake",
+            "fallback": None,
             "last_error": "switched to dead" if self.faults.dead else None,
             "incarnation": self.node.incarnation,
             "node": "fake",
