@@ -35,12 +35,14 @@ PYTHON_IMPORTS: dict[str, set[str]] = {
     "ops": {"errors"},
     "server": {"_core", "config", "errors", "ops", "outcomes", "__init__"},
     "testing": {"_core", "arguments", "client", "errors", "identity", "config", "__init__"},
+    "bench": {"_core", "outcomes", "testing", "__init__"},
     "demo": {"client", "errors", "identity", "testing", "config", "__init__"},
 }
 CRATE_IMPORTS: dict[str, set[str]] = {
     "keepwarm-store": set(),
     "keepwarm-wire": {"keepwarm-store"},
-    "keepwarm-python": {"keepwarm-store", "keepwarm-wire"},
+    "keepwarm-bench": {"keepwarm-store"},
+    "keepwarm-python": {"keepwarm-bench", "keepwarm-store", "keepwarm-wire"},
     "keepwarm-prototypes": {"keepwarm-store"},
 }
 # `unsafe` is for bytes that the compiler cannot follow; each place is on this list for a reason.
@@ -54,6 +56,7 @@ UNSAFE_ALLOWED = (
     "crates/store/src/index/",  # prefetch hints
     "crates/store/src/tiers/",  # arena pieces and aligned buffers of I/O
     "crates/store/src/flash/",  # buffers that the kernel reads and writes
+    "crates/bench/src/",  # copies and transfers as bare as they can be
     "crates/python/src/",  # callers' buffers
     "crates/wire/src/",  # callers' buffers, arena pieces in system calls
     "prototypes/",

@@ -11,6 +11,7 @@ mod events;
 mod export;
 mod identity;
 mod journal;
+mod limits;
 mod memory;
 mod server;
 mod space;
@@ -31,6 +32,8 @@ mod core_module {
     use super::identity::{Namespace, namespace_fields};
     #[pymodule_export]
     use super::journal::{log_events, log_last, log_levels, log_listen, log_next, log_say};
+    #[pymodule_export]
+    use super::limits::{IndexTable, LimitFile, LimitStreams, limit_copy, limit_serve};
     #[pymodule_export]
     use super::memory::Memory;
     #[pymodule_export]

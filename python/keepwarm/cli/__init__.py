@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import cyclopts
 
 import keepwarm
+from keepwarm.cli.bench import bench
 from keepwarm.cli.demo import demo
 from keepwarm.cli.drop import drop
 from keepwarm.cli.exits import FAILED, UNREACHABLE, USAGE, UnreachableError
@@ -35,7 +36,7 @@ Then, in Python: memory = keepwarm.connect()
 EPILOGUE = "Exit codes: 0 ok, 1 failed, 2 usage, 3 node unreachable."
 
 # In the order in which help shows them.
-_COMMANDS: tuple[Callable[..., object], ...] = (serve, stat, drop, demo)
+_COMMANDS: tuple[Callable[..., object], ...] = (serve, stat, drop, demo, bench)
 
 
 def _app() -> cyclopts.App:

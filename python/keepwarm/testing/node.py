@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -29,7 +30,9 @@ def _environment() -> dict[str, str]:
 class NodeProcess:
     """`keepwarm serve` as a child; started again after a kill, at the same address."""
 
-    def __init__(self, folder: Path, arena_bytes: int, policy: str = "lru") -> None:
+    def __init__(
+        self, folder: Path, arena_bytes: int, policy: str = "lru", extra: Sequence[str] = ()
+    ) -> None:
         self.address = f"unix:{folder / 'node.sock'}"
         self._log = folder / "node.log"
         self._command = [
@@ -39,6 +42,7 @@ class NodeProcess:
             *("--policy", policy),
             *("--admin", "off"),
             *("--state-dir", "off"),
+            *extra,
         ]
         self._child: subprocess.Popen[bytes] | None = None
 
