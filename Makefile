@@ -11,9 +11,11 @@ BIN := $(VENV)/bin
 RUST_SOURCES := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 STAMPS := $(VENV)/stamps
 FUZZ_SECONDS ?= 30
+PEERS ?= mooncake valkey
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help setup demo check test test-rust test-python soak bench fuzz fmt lock wheel clean
+.PHONY: help setup demo check test test-rust test-python soak bench bench-record bench-peers fuzz fmt lock lock-peers \
+	wheel clean
 
 help: ## list these verbs
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,13 +53,15 @@ test-python: setup
 soak: setup ## the full sizes, an hour or two; appends to soak/RESULTS.md
 	soak/run.sh
 
-bench: setup ## the figures of bench/README.md, each against a limit measured in the same run
-	cargo run --quiet --release -p keepwarm-store --example time_keys
-	cargo run --quiet --release -p keepwarm-store --example index_bench
-	cargo run --quiet --release -p keepwarm-wire --example lookup_bench
-	cargo run --quiet --release -p keepwarm-wire --example transfer_bench 2048
-	cargo run --quiet --release -p keepwarm-wire --example transfer_bench 64
-	cargo run --quiet --release -p keepwarm-prototypes --bin fused_copy 9 2048 0
+bench: setup ## speed against limits of the same run, as a table (about 3 minutes)
+	$(BIN)/keepwarm bench
+
+bench-record: setup ## the same, written to bench/results.json and from there to bench/README.md
+	$(BIN)/keepwarm bench --out bench/results.json || [ $$? = 1 ]
+	$(BIN)/python bench/render.py
+
+bench-peers: setup ## install what bench compares with: PEERS="mooncake valkey"; lmcache takes 6 GB
+	$(BIN)/python bench/peers/install.py $(PEERS)
 
 fuzz: ## every parser under libFuzzer, FUZZ_SECONDS each (30)
 	@echo "== fuzzers, $(FUZZ_SECONDS) s each"
@@ -72,6 +76,13 @@ lock: ## renew requirements/*.txt from pyproject.toml, hashes included
 	$(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/pip install -q uv
 	$(VENV)-lock/bin/uv pip compile -q --python-version 3.11 --universal --generate-hashes --no-emit-index-url \
 		--group tools pyproject.toml -o requirements/dev.txt --custom-compile-command "make lock"
+	rm -rf $(VENV)-lock
+
+lock-peers: ## renew bench/peers/*.txt from the .in files beside them, hashes included
+	$(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/pip install -q uv
+	for peer in mooncake valkey lmcache; do $(VENV)-lock/bin/uv pip compile -q --python-version 3.11 \
+		--python-platform x86_64-manylinux_2_28 --generate-hashes --no-emit-index-url \
+		bench/peers/$$peer.in -o bench/peers/$$peer.txt --custom-compile-command "make lock-peers"; done
 	rm -rf $(VENV)-lock
 
 wheel: setup ## build the wheel that users install, into target/wheels

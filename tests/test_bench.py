@@ -18,8 +18,8 @@ from keepwarm import ArgumentError, _core, cli
 from keepwarm.bench import FIGURES, names, report
 from keepwarm.bench.limits import BareServer, Blocks, Shape, copy
 from keepwarm.bench.machine import cpu_seconds, describe
+from keepwarm.bench.measure import GROUPS, run
 from keepwarm.bench.pairs import Round, Spread, UnlikeError, costs, interleave, speeds
-from keepwarm.bench.run import GROUPS, run
 
 ROOT = Path(__file__).resolve().parent.parent
 SEED = int(os.environ.get("KEEPWARM_TEST_SEED", "20261201"))
@@ -117,7 +117,7 @@ def test_the_bare_server_moves_the_round(folder: Path, is_tcp: bool, streams: in
 
 
 def test_limits_refuse_what_they_cannot_use() -> None:
-    with pytest.raises(ArgumentError, match="way is 'teleport': pass memcpy"):
+    with pytest.raises(ArgumentError, match='way is "teleport": pass memcpy'):
         _core.limit_copy("teleport", bytearray(1), b"1", 1)
     with pytest.raises(OSError, match="Bad file descriptor"):
         _core.LimitStreams([1 << 20])
@@ -171,7 +171,9 @@ def test_what_cannot_be_had_is_null_with_a_reason(monkeypatch: pytest.MonkeyPatc
     def absent(_: Context) -> Found:
         raise UnavailableError("the peer is not installed: make bench-peers")
 
-    monkeypatch.setattr("keepwarm.bench.run.GROUPS", (Group(("local_get_over_redis",), absent),))
+    monkeypatch.setattr(
+        "keepwarm.bench.measure.GROUPS", (Group(("local_get_over_redis",), absent),)
+    )
     result = run(["local_get_over_redis"])
     assert result["local_get_over_redis"] is None
     detail = result["details"]["local_get_over_redis"]

@@ -1,4 +1,4 @@
-//! The index alone with one LRU over it, for `examples/index_bench.rs`. Not part of the API.
+//! The index alone with one LRU over it, for `keepwarm bench`. Not part of the API.
 
 use crate::index::{CHUNK, Index, NONE, Run};
 use crate::policy::{Lru, Policy};

@@ -5,10 +5,10 @@
 - `limits.py`: the bare loops: memory, sockets, rustls, a raw file; `bare.py` is their server.
 - `nodes.py`: a real node in a process of its own, filled, and the CPU time it takes.
 - `local.py`, `network.py`, `tables.py`, `flash.py`, `peers.py`: one group of figures each.
-- `run.py` measures; `report.py` prints.
+- `measure.py` measures; `report.py` prints.
 """
 
 from keepwarm.bench.figures import FIGURES, Figure
-from keepwarm.bench.run import names, run
+from keepwarm.bench.measure import names, run
 
 __all__ = ["FIGURES", "Figure", "names", "run"]

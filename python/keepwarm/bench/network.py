@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-
 import socket
 
 import keepwarm
-from keepwarm.bench.context import Context, Found, Group
+from keepwarm.bench.context import Context, Found, Group, UnavailableError
 from keepwarm.bench.limits import BareServer, Blocks
 from keepwarm.bench.local import arena_bytes, filled
 from keepwarm.bench.nodes import Node
@@ -42,6 +41,10 @@ def _tcp(context: Context) -> Found:
     }
 
 
+def _tls(_: Context) -> Found:
+    raise UnavailableError("this build has no TLS")
+
+
 GROUPS = (
     Group(
         (
@@ -52,4 +55,5 @@ GROUPS = (
         ),
         _tcp,
     ),
+    Group(("tls_get_over_rustls", "tls_put_over_rustls"), _tls),
 )

@@ -14,7 +14,7 @@ from keepwarm.cli.output import complain, tell
 from keepwarm.errors import KeepwarmError
 
 if TYPE_CHECKING:
-    from keepwarm.bench.run import Progress
+    from keepwarm.bench.measure import Progress
 
 WIDTH = 140
 
@@ -47,7 +47,7 @@ def bench(
         Of contents and places.
     """
     from keepwarm.bench import run
-    from keepwarm.bench.run import SEED, names
+    from keepwarm.bench.measure import SEED, names
 
     names(only)
     # As Ctrl-C does, so that no node outlives the bench.

@@ -9,13 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import keepwarm
-from keepwarm.bench import local, machine, tables
+from keepwarm.bench import flash, local, machine, network, peers, tables
 from keepwarm.bench.context import Context, Group, UnavailableError
 from keepwarm.bench.figures import BY_NAME, FIGURES, Figure
 from keepwarm.bench.pairs import Spread
 
 SEED = 20261201
-GROUPS: tuple[Group, ...] = (*local.GROUPS, *tables.GROUPS)
+GROUPS: tuple[Group, ...] = (
+    *local.GROUPS,
+    *network.GROUPS,
+    *flash.GROUPS,
+    *tables.GROUPS,
+    *peers.GROUPS,
+)
 
 Progress = Callable[[int, int, str], None]
 """Told how many groups are done, of how many, and what is measured now."""
