@@ -1,6 +1,6 @@
 //! The limits that Keepwarm's speed is measured against, each as plain as it can be.
 //!
-//! - `copies.rs`: memory to memory: memcpy, the product's copy that hashes, the same without a hash.
+//! - `copies.rs`: memory to memory: memcpy, the copy that hashes, and the same without its hash.
 //! - `bytes.rs`: what the loops move: places in the caller's memory, and a pool like an arena.
 //! - `streams.rs`: a bare request-and-reply loop over Unix, TCP or TLS: no keys, no hash, no index.
 //! - `tls.rs`: rustls under those streams.
