@@ -1,7 +1,8 @@
 //! Every body survives its way, and no bytes upset a decoder. A failure prints its input;
 //! `PROPTEST_RNG_SEED` repeats a run.
 
-use keepwarm_store::arena::{Extent, Extents};
+mod support;
+
 use keepwarm_store::types::{
     BlockKey, Epoch, Generation, GetOutcome, LeaseId, NamespaceId, PutOutcome,
 };
@@ -16,40 +17,10 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
-fn there_and_back<B: Body + PartialEq + std::fmt::Debug>(body: &B) {
-    let mut bytes = Vec::new();
-    body.write(&mut bytes);
-    assert_eq!(&decode::<B>(VERSION, &bytes).expect("what was written can be read"), body);
-    for end in 0..bytes.len().min(64) {
-        assert!(decode::<B>(VERSION, &bytes[..end]).is_err(), "cut at {end}");
-    }
-    bytes.push(0);
-    assert!(decode::<B>(VERSION, &bytes).is_err(), "a byte too many");
-}
-
-/// What is accepted is what would be written, save for codes that only a newer node knows: those
-/// are written as what they were read as.
-fn one_encoding<B: Body>(bytes: &[u8]) {
-    if let Ok(body) = decode::<B>(VERSION, bytes) {
-        let mut again = Vec::new();
-        body.write(&mut again);
-        assert_eq!(again.len(), bytes.len());
-        let mut stable = Vec::new();
-        decode::<B>(VERSION, &again).expect("what was written can be read").write(&mut stable);
-        assert_eq!(again, stable);
-    }
-}
-
-fn key() -> impl Strategy<Value = BlockKey> {
-    any::<[u8; 16]>().prop_map(BlockKey)
-}
+use support::bodies::{key, miss, one_encoding, there_and_back};
 
 fn keys() -> impl Strategy<Value = Vec<BlockKey>> {
     vec(key(), 0..50)
-}
-
-fn miss() -> impl Strategy<Value = keepwarm_store::types::MissReason> {
-    (1u8..=11).prop_map(|code| miss_from_code(code).expect("a known code"))
 }
 
 fn put_outcome() -> impl Strategy<Value = PutOutcome> {
@@ -87,24 +58,6 @@ fn lookup() -> impl Strategy<Value = Lookup> {
             incarnation,
         },
     )
-}
-
-fn place() -> impl Strategy<Value = Result<Located, GetOutcome>> {
-    let extent = (0u32..1 << 24, 1u32..1 << 20);
-    let located = (any::<u32>(), any::<u64>(), vec(extent, 1..=8));
-    let located = located.prop_map(|(generation, checksum, list)| {
-        let mut extents = Extents::default();
-        for (first_granule, granules) in list {
-            assert!(extents.push(Extent { first_granule, granules }));
-        }
-        Located { generation: Generation(generation), checksum, extents }
-    });
-    prop_oneof![
-        located.prop_map(Ok),
-        Just(Err(GetOutcome::Pending)),
-        Just(Err(GetOutcome::Throttled)),
-        miss().prop_map(|reason| Err(GetOutcome::Miss(reason))),
-    ]
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -219,40 +172,6 @@ proptest! {
     }
 
     #[test]
-    fn located(
-        namespace in any::<u16>(),
-        numbers in any::<(u64, u32)>(),
-        asks in vec((key(), any::<u8>(), any::<u32>()), 0..40),
-        unused in vec(any::<u32>(), 0..20),
-        places in vec(place(), 0..40),
-    ) {
-        let asks = asks.into_iter().map(|(key, part, length)| GetAsk { key, part, length });
-        let (namespace, epoch) = (NamespaceId(namespace), Epoch(numbers.1));
-        let landed = Landed { group: numbers.0, unused };
-        there_and_back(&landed);
-        for landed in [vec![], vec![landed.clone()], vec![landed.clone(), landed]] {
-            let asks = asks.clone().collect();
-            there_and_back(&LocateRequest { namespace, epoch, landed, asks });
-        }
-        there_and_back(&LocateReply { hold_ms: numbers.1, places });
-    }
-
-    #[test]
-    fn mapped_and_staged(
-        incarnation in any::<u64>(),
-        bytes in any::<u64>(),
-        offset in any::<u32>(),
-        pieces in vec(any::<(u32, u32, u64)>(), 0..40),
-    ) {
-        there_and_back(&MapReply { incarnation, bytes });
-        there_and_back(&StageRequest { bytes });
-        let pieces = pieces.into_iter();
-        let pieces = pieces.map(|(index, length, checksum)| Piece { index, length, checksum });
-        there_and_back(&StagedData { offset, pieces: pieces.collect() });
-        there_and_back(&StagedTaken { offset });
-    }
-
-    #[test]
     fn small_ones(
         namespace in any::<u16>(),
         number in any::<u64>(),
@@ -318,10 +237,6 @@ proptest! {
         one_encoding::<PutRequest>(&bytes);
         one_encoding::<PutGrants>(&bytes);
         one_encoding::<PutDone>(&bytes);
-        one_encoding::<LocateRequest>(&bytes);
-        one_encoding::<LocateReply>(&bytes);
-        one_encoding::<Landed>(&bytes);
-        one_encoding::<StagedData>(&bytes);
         one_encoding::<TouchRequest>(&bytes);
         one_encoding::<DropRequest>(&bytes);
         one_encoding::<SubscribeRequest>(&bytes);
@@ -377,22 +292,6 @@ fn counts_beyond_what_is_here_allocate_nothing() {
     bytes.truncate(18);
     bytes.extend_from_slice(&(KEYS_MAX as u32).to_le_bytes());
     assert!(decode::<LookupRequest>(VERSION, &bytes).is_err());
-}
-
-#[test]
-fn extents_that_no_arena_has_are_refused() {
-    let reply = |extents: &[[u32; 2]]| {
-        let mut bytes = vec![0, 0, 0, 0, 1, 0, 0, 0, 0, extents.len() as u8];
-        bytes.extend([7; 12]);
-        for number in extents.iter().flatten() {
-            bytes.extend(number.to_le_bytes());
-        }
-        decode::<LocateReply>(VERSION, &bytes)
-    };
-    assert!(reply(&[[5, 1]; 8]).is_ok());
-    for extents in [&[][..], &[[5, 1]; 9], &[[5, 0]], &[[u32::MAX, 1]], &[[0, u32::MAX]; 2]] {
-        assert!(reply(extents).is_err(), "{extents:?}");
-    }
 }
 
 #[test]

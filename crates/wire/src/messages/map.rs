@@ -1,5 +1,5 @@
-//! Shared memory changes hands: the arena to a client, a client's staging to the node. Each rides on
-//! the one byte of payload of its frame, as a descriptor passed along with it (`SCM_RIGHTS`).
+//! Shared memory changes hands: the arena to a client, a client's staging to the node. Each rides
+//! on the one byte of payload of its frame, as a descriptor passed with it (`SCM_RIGHTS`).
 
 use crate::codec::{Body, Malformed, Reader, Write};
 

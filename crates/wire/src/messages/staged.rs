@@ -1,5 +1,5 @@
-//! Blocks in by shared memory: what a put is over the socket (see `put.rs`), but the bytes are in the
-//! client's staging, and frames only say where.
+//! Blocks in by shared memory: what a put is over the socket (see `put.rs`), but the bytes are in
+//! the client's staging, and frames only say where.
 //!
 //! ```text
 //!  client                                      node

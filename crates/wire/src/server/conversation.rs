@@ -248,15 +248,7 @@ impl<C: Channel> Conversation<'_, C> {
                 let here = self.session.touch(namespace, epoch, &keys);
                 self.reply(opcode, &TouchReply(here))
             }
-            Opcode::Renew => {
-                let RenewRequest { incarnation, lease, lease_ms } = self.read(body)?;
-                let hold = Duration::from_millis(lease_ms.into());
-                let held = self.ours(incarnation) && self.session.renew(lease, hold);
-                if held {
-                    self.session.told_lease(hold);
-                }
-                self.reply(opcode, &RenewReply(held))
-            }
+            Opcode::Renew => self.renew(self.read(body)?),
             Opcode::Release => {
                 let ReleaseRequest { incarnation, lease } = self.read(body)?;
                 self.release(incarnation, lease);
@@ -267,14 +259,7 @@ impl<C: Channel> Conversation<'_, C> {
                 let found = self.session.report(namespace, key, part, generation);
                 self.reply(opcode, &ReportReply(found))
             }
-            Opcode::Drop => {
-                let DropRequest { namespace, keys } = self.read(body)?;
-                let dropped = match keys {
-                    Some(keys) => self.session.drop_keys(namespace, &keys).into(),
-                    None => self.session.drop_namespace(namespace),
-                };
-                self.reply(opcode, &DropReply(dropped))
-            }
+            Opcode::Drop => self.drop_blocks(self.read(body)?),
             Opcode::Epoch => self.epoch(self.read(body)?),
             Opcode::Stat => {
                 let StatRequest = self.read(body)?;
@@ -295,12 +280,28 @@ impl<C: Channel> Conversation<'_, C> {
             Opcode::PutData | Opcode::StagedData => {
                 Err(Violation::Unexpected("put data without a put").into())
             }
-            Opcode::Map => self.map(self.read(body)?),
-            Opcode::Locate => self.locate(&self.read(body)?),
-            Opcode::Landed => self.landed(&self.read(body)?),
-            Opcode::Stage => self.stage(self.read(body)?),
-            Opcode::PutStaged => self.put_staged(&self.read(body)?),
+            Opcode::Map | Opcode::Locate | Opcode::Landed | Opcode::Stage | Opcode::PutStaged => {
+                self.share(opcode, body)
+            }
         }
+    }
+
+    fn renew(&mut self, request: RenewRequest) -> Result<(), Ending> {
+        let RenewRequest { incarnation, lease, lease_ms } = request;
+        let hold = Duration::from_millis(lease_ms.into());
+        let held = self.ours(incarnation) && self.session.renew(lease, hold);
+        if held {
+            self.session.told_lease(hold);
+        }
+        self.reply(Opcode::Renew, &RenewReply(held))
+    }
+
+    fn drop_blocks(&mut self, DropRequest { namespace, keys }: DropRequest) -> Result<(), Ending> {
+        let dropped = match keys {
+            Some(keys) => self.session.drop_keys(namespace, &keys).into(),
+            None => self.session.drop_namespace(namespace),
+        };
+        self.reply(Opcode::Drop, &DropReply(dropped))
     }
 
     fn attach(&mut self, request: AttachRequest) -> Result<(), Ending> {
@@ -376,7 +377,7 @@ impl<C: Channel> Conversation<'_, C> {
         incarnation == self.node.store.incarnation()
     }
 
-    fn read<B: Body>(&self, body: &[u8]) -> Result<B, Malformed> {
+    pub(super) fn read<B: Body>(&self, body: &[u8]) -> Result<B, Malformed> {
         decode(self.version, body)
     }
 

@@ -117,6 +117,21 @@ pub(super) fn offers_memory(node: &Node, channel: &impl Channel) -> bool {
 }
 
 impl<'a, C: Channel> Conversation<'a, C> {
+    /// Serves what only clients on this machine ask.
+    pub(super) fn share(&mut self, opcode: Opcode, body: &[u8]) -> Result<(), Ending> {
+        match opcode {
+            Opcode::Map => self.map(self.read(body)?),
+            Opcode::Locate => self.locate(&self.read(body)?),
+            Opcode::Stage => self.stage(self.read(body)?),
+            Opcode::PutStaged => self.put_staged(&self.read(body)?),
+            _ => {
+                // Has no answer.
+                self.sharing.land(&self.read(body)?);
+                Ok(())
+            }
+        }
+    }
+
     /// Whether this peer may read the whole arena.
     fn may_map(&self) -> Result<(), String> {
         if !self.channel.passes_descriptors() {
@@ -127,7 +142,7 @@ impl<'a, C: Channel> Conversation<'a, C> {
         Ok(())
     }
 
-    pub(super) fn map(&mut self, MapRequest: MapRequest) -> Result<(), Ending> {
+    fn map(&mut self, MapRequest: MapRequest) -> Result<(), Ending> {
         let opcode = Opcode::Map;
         if let Err(text) = self.may_map() {
             return self.refuse(opcode as u8, RefusalCode::Failed, text);
@@ -147,7 +162,7 @@ impl<'a, C: Channel> Conversation<'a, C> {
         Ok(self.channel.send_descriptor(memfd, Deadline::after(node.config.stall))?)
     }
 
-    pub(super) fn locate(&mut self, request: &LocateRequest) -> Result<(), Ending> {
+    fn locate(&mut self, request: &LocateRequest) -> Result<(), Ending> {
         request.landed.iter().for_each(|landed| self.sharing.land(landed));
         self.sharing.end_stalled();
         if let Err(text) = self.may_map() {
@@ -183,13 +198,7 @@ impl<'a, C: Channel> Conversation<'a, C> {
         self.reply(Opcode::Locate, &LocateReply { hold_ms, places })
     }
 
-    /// Has no answer.
-    pub(super) fn landed(&mut self, landed: &Landed) -> Result<(), Ending> {
-        self.sharing.land(landed);
-        Ok(())
-    }
-
-    pub(super) fn stage(&mut self, StageRequest { bytes }: StageRequest) -> Result<(), Ending> {
+    fn stage(&mut self, StageRequest { bytes }: StageRequest) -> Result<(), Ending> {
         let opcode = Opcode::Stage as u8;
         let node = self.node;
         let memfd = match self.channel.passes_descriptors() {

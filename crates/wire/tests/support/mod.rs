@@ -4,6 +4,7 @@
 //! got is its own block, another one, or neither.
 #![allow(dead_code)] // each test binary uses its own part
 
+pub mod bodies;
 pub mod child;
 pub mod peer;
 pub mod proxy;
