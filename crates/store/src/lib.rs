@@ -6,6 +6,7 @@ mod blocks;
 mod check;
 pub mod checksum;
 pub mod clock;
+mod cold;
 pub mod config;
 mod epoch_writes;
 pub mod epochs;

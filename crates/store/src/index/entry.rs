@@ -1,6 +1,7 @@
 //! One block's place in the index: 32 B that every call reads, 8 B that some do, and the states
 //! that a place goes through.
 
+use super::table::Named;
 use crate::policy::SKIPPED;
 use crate::types::BlockKey;
 
@@ -68,6 +69,18 @@ pub(crate) enum State {
 impl Entry {
     pub const FREE: Entry =
         Entry { key: BlockKey([0; 16]), prev: NONE, next: NONE, version: 0, ns: 0, reads: 0 };
+}
+
+impl Named for Entry {
+    #[inline]
+    fn ns(&self) -> u16 {
+        self.ns
+    }
+
+    #[inline]
+    fn key(&self) -> BlockKey {
+        self.key
+    }
 }
 
 impl Meta {

@@ -7,8 +7,8 @@ mod batch;
 mod entry;
 pub(crate) mod huge;
 pub(crate) mod parts;
-mod prefetch;
-mod table;
+pub(crate) mod prefetch;
+pub(crate) mod table;
 
 pub(crate) use batch::{CHUNK, Run};
 pub(crate) use entry::{Entry, Meta, NONE, Slot, State};

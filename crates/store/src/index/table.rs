@@ -4,7 +4,7 @@
 //! hash in the rest, so that a probe touches an entry almost only when it is the right one. The
 //! hash is keyed at random: whoever chooses keys cannot choose where they collide.
 
-use super::entry::{Entry, NONE, Slot};
+use super::entry::{NONE, Slot};
 use super::prefetch::prefetch;
 use crate::types::BlockKey;
 
@@ -15,14 +15,26 @@ pub(crate) struct Table {
     seed: [u64; 2],
 }
 
+/// What a slot's entry is called.
+pub(crate) trait Named {
+    fn ns(&self) -> u16;
+    fn key(&self) -> BlockKey;
+}
+
 /// A key's hash, spread over all 64 bits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeyHash(u64);
 
 impl Table {
-    /// A table for `entries_max` entries, seeded at random.
+    /// A table for `entries_max` entries, two cells for each, seeded at random.
     pub fn new(entries_max: u32, seed: [u64; 2]) -> Table {
-        let cells = super::huge::filled((2 * entries_max as usize).max(16), 0);
+        Table::with_cells(entries_max, 2 * entries_max as usize, seed)
+    }
+
+    /// The same with another number of cells, more than entries: fewer take less memory and more
+    /// probes.
+    pub fn with_cells(entries_max: u32, cells: usize, seed: [u64; 2]) -> Table {
+        let cells = super::huge::filled(cells.max(16), 0);
         Table { cells, slot_bits: u32::BITS - entries_max.leading_zeros(), seed }
     }
 
@@ -89,15 +101,15 @@ impl Table {
 
     /// Position and slot of the key.
     #[inline]
-    fn position(
+    fn position<E: Named>(
         &self,
         hash: KeyHash,
-        entries: &[Entry],
+        entries: &[E],
         ns: u16,
         key: BlockKey,
     ) -> Option<(usize, Slot)> {
         let (mut position, tag) = (self.home(hash), self.tag(hash));
-        // Ends at an empty cell: at most half of the cells are full.
+        // Ends at an empty cell: there are more cells than entries.
         loop {
             let cell = self.cells[position];
             if cell == 0 {
@@ -106,7 +118,7 @@ impl Table {
             if self.tag_of(cell) == tag {
                 let slot = self.slot_of(cell);
                 let entry = &entries[slot as usize];
-                if entry.key == key && entry.ns == ns {
+                if entry.key() == key && entry.ns() == ns {
                     return Some((position, slot));
                 }
             }
@@ -115,7 +127,13 @@ impl Table {
     }
 
     #[inline]
-    pub fn find(&self, hash: KeyHash, entries: &[Entry], ns: u16, key: BlockKey) -> Option<Slot> {
+    pub fn find<E: Named>(
+        &self,
+        hash: KeyHash,
+        entries: &[E],
+        ns: u16,
+        key: BlockKey,
+    ) -> Option<Slot> {
         self.position(hash, entries, ns, key).map(|(_, slot)| slot)
     }
 
@@ -129,15 +147,15 @@ impl Table {
     }
 
     /// Takes out a key that is there, and moves those behind it up so that no search breaks off.
-    pub fn remove(&mut self, entries: &[Entry], slot: Slot) {
-        let Entry { ns, key, .. } = entries[slot as usize];
+    pub fn remove<E: Named>(&mut self, entries: &[E], slot: Slot) {
+        let (ns, key) = (entries[slot as usize].ns(), entries[slot as usize].key());
         let found = self.position(self.hash(ns, key), entries, ns, key);
         let (mut hole, at) = found.expect("a listed slot is in the table");
         assert_eq!(at, slot, "one key, one slot");
         let mut position = self.after(hole);
         while self.cells[position] != 0 {
             let entry = &entries[self.slot_of(self.cells[position]) as usize];
-            let home = self.home(self.hash(entry.ns, entry.key));
+            let home = self.home(self.hash(entry.ns(), entry.key()));
             // How far the cell lies from its home; it may move up at most that far.
             if self.distance(home, position) >= self.distance(hole, position) {
                 self.cells[hole] = self.cells[position];
@@ -153,13 +171,13 @@ impl Table {
     }
 
     /// Counts full cells and checks that each leads to itself.
-    pub fn check(&self, entries: &[Entry]) -> Result<u32, String> {
+    pub fn check<E: Named>(&self, entries: &[E]) -> Result<u32, String> {
         let mut full = 0;
         for &cell in self.cells.iter().filter(|cell| **cell != 0) {
             let slot = self.slot_of(cell);
             let entry = entries.get(slot as usize).ok_or(format!("table names slot {slot}"))?;
-            let hash = self.hash(entry.ns, entry.key);
-            if self.find(hash, entries, entry.ns, entry.key) != Some(slot) {
+            let hash = self.hash(entry.ns(), entry.key());
+            if self.find(hash, entries, entry.ns(), entry.key()) != Some(slot) {
                 return Err(format!("slot {slot} is in the table but not found by its key"));
             }
             full += 1;
@@ -170,6 +188,7 @@ impl Table {
 
 #[cfg(test)]
 mod tests {
+    use super::super::entry::Entry;
     use super::*;
     use std::collections::HashMap;
 
