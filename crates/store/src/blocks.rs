@@ -51,19 +51,21 @@ impl Inner {
         space.filling -= 1;
         space.live += 1;
         let (number, era) = (space.tenant, space.era);
+        let is_back = self.is_returning(slot);
         let tenant = &mut self.tenants[number];
         tenant.filling -= 1;
         let meta = self.index.meta_mut(slot);
         meta.complete();
         meta.expiry = tenant.expiry(self.opened, now);
-        let returning = self.ghosts.recall(era, entry.key) == Some(MissReason::Evicted);
-        tenant.policy.insert(&mut self.index.slots, slot, returning);
+        let was_evicted = self.ghosts.recall(era, entry.key) == Some(MissReason::Evicted);
+        tenant.policy.insert(&mut self.index.slots, slot, was_evicted || is_back);
         tenant.blocks += 1;
-        tenant.counters.blocks_stored += 1;
+        tenant.counters.blocks_stored += u64::from(!is_back);
         self.ghosts.forget(era, entry.key);
         let (key, engine_hash) = (entry.key, self.parts.engine_hash(slot));
         let kind = EventKind::Stored { key, engine_hash };
         self.events.push(number, NamespaceId(entry.ns), kind);
+        self.stored_in_memory(slot, was_evicted, now);
     }
 
     /// A part's bytes are in its extents.
@@ -82,6 +84,9 @@ impl Inner {
         space.filling -= 1;
         self.tenants[space.tenant].filling -= 1;
         self.index.unlist(slot);
+        if let Some(cold) = &mut self.cold {
+            cold.marks.take(slot);
+        }
         self.free_block(slot);
     }
 
@@ -119,7 +124,9 @@ impl Inner {
             space.hidden -= 1;
             self.hidden -= 1;
         }
+        let is_on_flash = self.leaves_memory(slot, why);
         let reason = match why {
+            _ if is_on_flash => None,
             _ if !is_live => Some(outdated).filter(|reason| *reason == MissReason::Epoch),
             Leaves::Evicted => Some(MissReason::Evicted),
             Leaves::Quota => Some(MissReason::Quota),
@@ -196,10 +203,11 @@ impl Inner {
             }
         }
         let space = self.namespaces.at_mut(ns);
-        let hidden = space.hide_all();
+        let (hidden, on_flash) = space.hide_all();
         self.hidden += hidden;
         let (tenant, version) = (space.tenant, space.version);
         self.events.push(tenant, NamespaceId(ns), EventKind::Cleared);
+        self.hid_on_flash(ns, on_flash);
         if version == u32::MAX {
             self.purge(ns);
             self.namespaces.at_mut(ns).restart_versions();
@@ -292,7 +300,7 @@ mod tests {
         };
         let keys = [put(1), put(2)];
         let pin = session.read(ns, Epoch(0), keys[0], 0).unwrap();
-        assert_eq!(session.drop_namespace(ns), 2);
+        assert_eq!(session.drop_namespace(ns).unwrap(), 2);
         assert_eq!(store.lock().namespaces.at(ns.0).version, 0, "started again");
         assert_eq!(session.lookup(ns, Epoch(0), &keys, 0, None).prefix, 0);
         store.check().unwrap();

@@ -19,11 +19,16 @@ impl Store {
         inner.check_pins()?;
         inner.check_space()?;
         inner.check_policies()?;
-        inner.check_namespaces()
+        inner.check_namespaces()?;
+        inner.check_flash()
     }
 }
 
-fn equal<T: PartialEq + std::fmt::Debug>(what: &str, counted: T, kept: T) -> Result<(), String> {
+pub(crate) fn equal<T: PartialEq + std::fmt::Debug>(
+    what: &str,
+    counted: T,
+    kept: T,
+) -> Result<(), String> {
     if counted == kept {
         return Ok(());
     }

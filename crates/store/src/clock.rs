@@ -46,4 +46,9 @@ impl Clock for ManualClock {
     fn now(&self) -> Instant {
         Instant(self.0.load(Ordering::Acquire))
     }
+
+    /// The same time, since an arbitrary day.
+    fn unix_ms(&self) -> u64 {
+        1_700_000_000_000 + self.0.load(Ordering::Acquire) / 1_000_000
+    }
 }

@@ -37,6 +37,8 @@ pub struct TenantConfig {
     pub secret: TenantSecret,
     /// Bytes of the arena that it may hold; none: all of it.
     pub quota_bytes: Option<u64>,
+    /// Bytes of flash that it may hold, whole segments; none: all of it.
+    pub flash_quota_bytes: Option<u64>,
     /// How long its blocks live after they were stored; none: the store's default.
     pub ttl: Option<Duration>,
 }
@@ -45,7 +47,7 @@ impl TenantConfig {
     /// The tenant of everyone who did not ask for another.
     pub fn public_default() -> TenantConfig {
         let (name, secret) = (DEFAULT_TENANT.to_string(), TenantSecret::public_default());
-        TenantConfig { name, secret, quota_bytes: None, ttl: None }
+        TenantConfig { name, secret, quota_bytes: None, flash_quota_bytes: None, ttl: None }
     }
 }
 
@@ -90,6 +92,63 @@ impl Default for Limits {
     }
 }
 
+/// Which blocks are written to flash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Hash)]
+pub enum FlashAdmission {
+    /// Those that were used after they were stored, or that come back after they were evicted:
+    /// what nobody asks for again does not wear flash out.
+    #[default]
+    Reuse,
+    /// All of them: for flash that is to hold whatever memory does not.
+    All,
+}
+
+impl FlashAdmission {
+    /// The name in configuration and metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            FlashAdmission::Reuse => "reuse",
+            FlashAdmission::All => "all",
+        }
+    }
+}
+
+/// How the second tier is used; of no meaning without one.
+#[derive(Clone, Debug)]
+pub struct FlashConfig {
+    /// Which blocks are written there.
+    pub admission: FlashAdmission,
+    /// Bytes that may be written in a day, averaged, an hour's share at once; none: no limit. Too
+    /// low: blocks are not there after a restart; too high: the device wears out early.
+    pub day_bytes: Option<u64>,
+    /// Entries of the flash index, 48 B each; none: flash bytes / 64 KiB. Too low: segments go
+    /// before flash is full.
+    pub blocks_max: Option<u32>,
+    /// Blocks that wait to be written, at most. Too low: bursts of puts are not written.
+    pub queue_blocks: u32,
+    /// How long a read waits for a block to come back from flash; then it is throttled.
+    pub read_patience: Duration,
+    /// Reads under way at once, for each thread that brings blocks back.
+    pub read_depth: u32,
+    /// Without threads: nothing moves but by `Store::run_flash_by_hand`. For tests.
+    #[doc(hidden)]
+    pub is_by_hand: bool,
+}
+
+impl Default for FlashConfig {
+    fn default() -> FlashConfig {
+        FlashConfig {
+            admission: FlashAdmission::default(),
+            day_bytes: None,
+            blocks_max: None,
+            queue_blocks: 8_192,
+            read_patience: Duration::from_millis(500),
+            read_depth: 32,
+            is_by_hand: false,
+        }
+    }
+}
+
 /// What a store is opened with.
 #[derive(Clone, Debug)]
 pub struct StoreConfig {
@@ -108,6 +167,8 @@ pub struct StoreConfig {
     pub state_dir: Option<PathBuf>,
     /// Whether to touch all of the arena at start, so that no put pays for page faults.
     pub populate: bool,
+    /// How the second tier is used, if there is one.
+    pub flash: FlashConfig,
     /// Bounds.
     pub limits: Limits,
 }
@@ -123,6 +184,7 @@ impl StoreConfig {
             ttl: None,
             state_dir: None,
             populate: true,
+            flash: FlashConfig::default(),
             limits: Limits::default(),
         }
     }

@@ -33,6 +33,15 @@ pub enum StoreError {
         #[source]
         source: Option<io::Error>,
     },
+    /// Flash cannot be used, or does not keep something.
+    #[error("flash: {problem}")]
+    Flash {
+        /// What is wrong and what to do.
+        problem: String,
+        /// What the system said, if it did.
+        #[source]
+        source: Option<io::Error>,
+    },
     /// The session did not attach this namespace.
     #[error("namespace {0} is not attached to the session: attach it first")]
     NotAttached(u16),

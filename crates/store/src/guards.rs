@@ -17,6 +17,7 @@ use crate::arena::Extents;
 use crate::arena_bytes::{copy_in, copy_out};
 use crate::index::Slot;
 use crate::pending::FillingId;
+use crate::puts::Purpose;
 use crate::store::Store;
 use crate::types::{Generation, PutOutcome, ShedReason};
 
@@ -108,6 +109,7 @@ pub(crate) struct Claim {
     pub len: u32,
     pub engine_hash: Option<u64>,
     pub extents: Extents,
+    pub purpose: Purpose,
 }
 
 impl WriteGrant {

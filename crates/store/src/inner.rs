@@ -10,6 +10,7 @@
 //! space; the calls of a session are in `lookups.rs`, `reads.rs`, `puts.rs` and `spaces.rs`.
 
 use crate::arena::Allocator;
+use crate::cold::Cold;
 use crate::config::Limits;
 use crate::events::EventRing;
 use crate::ghosts::Ghosts;
@@ -53,6 +54,10 @@ pub(crate) struct Inner {
     pub has_quieted: bool,
     /// Numbers that stand for a namespace since its last drop.
     pub next_era: u64,
+    /// What is known of flash; none without flash.
+    pub cold: Option<Box<Cold>>,
+    /// Something waits to be written to flash.
+    pub flash_has_work: bool,
 }
 
 /// What a call sees of a slot.
@@ -216,6 +221,9 @@ impl Inner {
 
     pub fn end_lease(&mut self, lease: &Lease) {
         lease.slots.iter().for_each(|slot| self.unpin_lease(*slot));
+        if let Some(cold) = &mut self.cold {
+            lease.segments.iter().for_each(|segment| cold.unpin(*segment));
+        }
     }
 
     /// Ends leases whose time has come, a bounded number of them and of their slots.
@@ -230,11 +238,7 @@ impl Inner {
             }
             let Some(lease) = self.leases.expire(now) else { return ended > 0 };
             slots += lease.slots.len();
-            // A lease has at least one slot; which tenant's is told by any of them.
-            let tenant = lease.slots.first().map(|slot| self.tenant_of(*slot));
-            if let Some(tenant) = tenant {
-                self.tenants[tenant].counters.leases_expired += 1;
-            }
+            self.tenants[lease.tenant].counters.leases_expired += 1;
             self.end_lease(&lease);
         }
         true

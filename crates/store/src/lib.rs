@@ -43,7 +43,8 @@ mod told;
 pub mod types;
 
 pub use clock::{ManualClock, SystemClock};
-pub use config::{Limits, PolicyKind, StoreConfig, TenantConfig};
+pub use cold::{Drained, FlashCounters, FlashShed, FlashStats, FlashTenantStats, RecoveryStats};
+pub use config::{FlashAdmission, FlashConfig, Limits, PolicyKind, StoreConfig, TenantConfig};
 pub use error::{AttachError, StoreError};
 pub use events::{Event, EventBatch, EventFilter, EventKind};
 pub use guards::{ReadPin, WriteGrant};

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::arena::GRANULE_BYTES;
+use crate::cold::ColdSlot;
 use crate::index::{CHUNK, NONE, Run, Slot};
 use crate::inner::{Inner, Seen};
 use crate::outcome::{Hit, KEYS_MAX, Lookup};
@@ -21,6 +22,9 @@ struct Pass {
     prefix: u32,
     prefix_bytes: u64,
     miss: Option<MissReason>,
+    /// Hits on flash alone, and bytes of those in the prefix.
+    cold: Vec<ColdSlot>,
+    cold_bytes: u64,
 }
 
 impl Session {
@@ -43,16 +47,22 @@ impl Session {
         let now = self.store.clock.now();
         inner.expire_leases(now);
         let pass = inner.pass(ns.0, keys, now);
-        inner.count_lookup(ns.0, keys.len(), pass.slots.len(), pass.miss);
-        let hold = lease.filter(|hold| !hold.is_zero() && !pass.slots.is_empty());
-        let leased = hold.and_then(|hold| inner.lease(self.id, ns.0, pass.slots, hold, now));
+        let hits = pass.slots.len() + pass.cold.len();
+        inner.count_lookup(ns.0, keys.len(), hits, pass.miss);
+        let mut restore_ns = pass.prefix_bytes / RESTORE_BYTES_PER_NS;
+        if !pass.cold.is_empty() {
+            restore_ns += inner.found_on_flash(ns.0, pass.cold.len(), pass.cold_bytes);
+        }
+        let hold = lease.filter(|hold| !hold.is_zero() && hits > 0);
+        let held = (pass.slots, pass.cold);
+        let leased = hold.and_then(|hold| inner.lease(self.id, ns.0, held, hold, now));
         Lookup {
             prefix: pass.prefix,
             hits: pass.hits,
             miss: pass.miss,
             lease: leased.map(|(id, _)| id),
             lease_ms: leased.map_or(0, |(_, hold)| hold.as_millis() as u32),
-            restore_ns: pass.prefix_bytes / RESTORE_BYTES_PER_NS,
+            restore_ns,
             epoch: inner.namespaces.at(ns.0).epoch,
             incarnation: self.store.incarnation(),
         }
@@ -118,16 +128,22 @@ impl Inner {
             prefix: 0,
             prefix_bytes: 0,
             miss: None,
+            cold: Vec::new(),
+            cold_bytes: 0,
         };
         let (version, tick) = (self.namespaces.at(ns).version, self.tick_of(now));
-        let (mut run, mut found) = (Run::NONE, [NONE; CHUNK]);
+        let (mut run, mut found, mut on_flash) = (Run::NONE, [NONE; CHUNK], [NONE; CHUNK]);
         for chunk in keys[..keys.len().min(KEYS_MAX)].chunks(CHUNK) {
             let found = &mut found[..chunk.len()];
             self.index.find_chunk(ns, chunk, found, &mut run);
             found.iter().for_each(|slot| self.parts.prefetch(*slot));
-            for (key, slot) in chunk.iter().zip(found.iter()) {
+            if self.cold.is_some() {
+                self.find_flash_chunk(ns, chunk, found, (version, tick), &mut on_flash);
+            }
+            for ((key, slot), cold) in chunk.iter().zip(found.iter()).zip(&on_flash) {
                 match self.see(*slot, version, tick) {
                     Seen::Ready => self.note_hit(&mut pass, *slot),
+                    _ if *cold != NONE => self.note_flash_hit(&mut pass, *cold),
                     seen => self.note_miss(&mut pass, ns, *key, *slot, seen),
                 }
             }
@@ -155,6 +171,18 @@ impl Inner {
         }
     }
 
+    /// A block that is on flash alone.
+    fn note_flash_hit(&self, pass: &mut Pass, slot: ColdSlot) {
+        let Some(cold) = &self.cold else { return };
+        let (hit, bytes) = cold.hit(slot);
+        pass.hits.push(Some(hit));
+        pass.cold.push(slot);
+        if pass.miss.is_none() {
+            pass.prefix += 1;
+            pass.cold_bytes += bytes;
+        }
+    }
+
     /// A miss; the first one gets a reason, which may take a look into the ghost list.
     #[cold]
     fn note_miss(&mut self, pass: &mut Pass, ns: u16, key: BlockKey, slot: Slot, seen: Seen) {
@@ -178,18 +206,26 @@ impl Inner {
         }
     }
 
-    /// Leases all slots or none; a slot that several keys name, once.
+    /// Leases all slots, and the segments of those on flash, or none; what several keys name, once.
     fn lease(
         &mut self,
         session: u64,
         ns: u16,
-        mut slots: Vec<Slot>,
+        (mut slots, cold): (Vec<Slot>, Vec<ColdSlot>),
         hold: Duration,
         now: Instant,
     ) -> Option<(LeaseId, Duration)> {
         let tenant = self.namespaces.at(ns).tenant;
+        let places = slots.len() + cold.len();
+        let mut segments = Vec::new();
         let is_granted =
-            self.leases.has_room(tenant, slots.len()) && self.pin_each_once(&mut slots, tenant);
+            self.leases.has_room(tenant, places) && self.pin_each_once(&mut slots, tenant) && {
+                let pinned = cold.is_empty() || self.pin_segments(&cold, &mut segments);
+                if !pinned {
+                    slots.iter().for_each(|slot| self.unpin_lease(*slot));
+                }
+                pinned
+            };
         let counters = &mut self.tenants[tenant].counters;
         if !is_granted {
             counters.leases_refused += 1;
@@ -198,7 +234,7 @@ impl Inner {
         counters.leases += 1;
         // A lease is counted by its slots, so it must not keep room for keys that missed.
         slots.shrink_to_fit();
-        Some(self.leases.grant((session, tenant), slots, hold, now))
+        Some(self.leases.grant((session, tenant), slots, segments, hold, now))
     }
 
     /// Pins every slot once and leaves each in the list once; or pins none.
@@ -240,6 +276,9 @@ impl Inner {
                 match self.see(*slot, version, tick) {
                     Seen::Ready => {
                         self.tenants[tenant].policy.touch(&mut self.index.slots, *slot);
+                        if self.cold.is_some() {
+                            self.used_in_memory(*slot, now);
+                        }
                         touched += 1;
                     }
                     seen => self.take_back(*slot, seen),

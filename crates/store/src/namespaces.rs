@@ -38,6 +38,12 @@ pub(crate) struct Namespace {
     pub writers: u64,
     /// Granules of all of these.
     pub granules: u64,
+    /// Blocks of this version on flash.
+    pub flash_live: u64,
+    /// Those of older versions, not yet taken back.
+    pub flash_hidden: u64,
+    /// Blocks of this version that memory has and flash too.
+    pub in_both: u64,
     /// Leases and reads of this version's blocks.
     pub pins: u64,
     /// Those of older versions' blocks.
@@ -47,7 +53,8 @@ pub(crate) struct Namespace {
 impl Namespace {
     /// Whether nothing of it is here.
     fn is_empty(&self) -> bool {
-        self.live + self.hidden + self.filling + self.condemned + self.writers == 0
+        let on_flash = self.flash_live + self.flash_hidden;
+        self.live + self.hidden + self.filling + self.condemned + self.writers + on_flash == 0
     }
 
     /// Whether nobody uses it or holds a block of it, so that its place may go to another.
@@ -61,13 +68,16 @@ impl Namespace {
         if version < self.dropped_below { MissReason::Absent } else { MissReason::Epoch }
     }
 
-    /// Hides all blocks at once; returns how many were visible.
-    pub fn hide_all(&mut self) -> u64 {
+    /// Hides all blocks at once; returns how many were visible in memory, and on flash.
+    pub fn hide_all(&mut self) -> (u64, u64) {
         self.version += 1;
         let hidden = std::mem::take(&mut self.live);
         self.hidden += hidden;
         self.old_pins += std::mem::take(&mut self.pins);
-        hidden
+        let on_flash = std::mem::take(&mut self.flash_live);
+        self.flash_hidden += on_flash;
+        self.in_both = 0;
+        (hidden, on_flash)
     }
 
     /// What was hidden until now was dropped: no memory of it either.
@@ -159,6 +169,9 @@ impl Namespaces {
             condemned: 0,
             writers: 0,
             granules: 0,
+            flash_live: 0,
+            flash_hidden: 0,
+            in_both: 0,
             pins: 0,
             old_pins: 0,
         });

@@ -1,5 +1,6 @@
 //! A place for a namespace: its own, a vacant one, or that of an older one that nobody uses.
 
+use crate::cold::Left;
 use crate::error::AttachError;
 use crate::identity::NamespaceSpec;
 use crate::index::State;
@@ -61,8 +62,11 @@ impl Store {
         }
         inner.hide_namespace(id.0);
         let version = inner.namespaces.at(id.0).version;
-        for from in (0..inner.index.capacity()).step_by(CLEAR_SLOTS as usize) {
-            for slot in from..from.saturating_add(CLEAR_SLOTS).min(inner.index.capacity()) {
+        let on_flash = inner.cold.as_ref().map_or(0, |cold| cold.index.capacity());
+        for from in (0..inner.index.capacity().max(on_flash)).step_by(CLEAR_SLOTS as usize) {
+            inner.clear_flash_of(id.0, from..from.saturating_add(CLEAR_SLOTS), Left::Dropped);
+            let end = from.saturating_add(CLEAR_SLOTS).min(inner.index.capacity());
+            for slot in from..end {
                 if inner.index.meta(slot).state() == State::Ready
                     && inner.index.entry(slot).ns == id.0
                 {

@@ -28,8 +28,17 @@ enum Found {
     Nothing,
 }
 
+/// What space is wanted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// A put.
+    Put,
+    /// A block that comes back from flash.
+    Return,
+}
+
 /// Why a put goes no further.
-enum Stop {
+pub(crate) enum Stop {
     Present,
     Pending,
     Shed(ShedReason),
@@ -45,7 +54,7 @@ impl Session {
         };
         let now = self.store.clock.now();
         inner.expire_leases(now);
-        let claim = claim(&mut inner, ns.0, put, now);
+        let claim = claim(&mut inner, ns.0, put, now, Purpose::Put);
         let counters = inner.counters(ns.0);
         match claim {
             Ok(claim) => {
@@ -68,9 +77,15 @@ impl Session {
 }
 
 /// Claims space for a part, or says why not.
-fn claim(inner: &mut Locked<'_>, ns: u16, put: BlockPut, now: Instant) -> Result<Claim, Stop> {
-    inner.admit(ns, put).map_err(Stop::Shed)?;
-    let found = inner.find_for_put(ns, put, now);
+pub(crate) fn claim(
+    inner: &mut Locked<'_>,
+    ns: u16,
+    put: BlockPut,
+    now: Instant,
+    purpose: Purpose,
+) -> Result<Claim, Stop> {
+    inner.fits(ns, put).map_err(Stop::Shed)?;
+    let found = inner.find_for_put(ns, put, now, purpose);
     let is_new = match found {
         Found::Present => return Err(Stop::Present),
         Found::Misfit => return Err(Stop::Shed(ShedReason::Invalid)),
@@ -93,7 +108,7 @@ fn claim(inner: &mut Locked<'_>, ns: u16, put: BlockPut, now: Instant) -> Result
     inner.namespaces.at_mut(ns).entered -= 1;
     let extents = extents?;
     // The lock may have been let go while blocks moved: look again.
-    let again = inner.find_for_put(ns, put, now);
+    let again = inner.find_for_put(ns, put, now, purpose);
     let slot = match (again, inner.has_room_to_write(ns, put)) {
         _ if inner.namespaces.at(ns).version != version => Err(Stop::Shed(ShedReason::Epoch)),
         (Found::Present, _) => Err(Stop::Present),
@@ -119,12 +134,12 @@ fn claim(inner: &mut Locked<'_>, ns: u16, put: BlockPut, now: Instant) -> Result
     inner.records_promised += pool_need(put.part, &extents);
     inner.charge_writer(ns, &extents);
     let BlockPut { part, len, engine_hash, .. } = put;
-    Ok(Claim { ns, slot, filling, part, len, engine_hash, extents })
+    Ok(Claim { ns, slot, filling, part, len, engine_hash, extents, purpose })
 }
 
 impl Inner {
     /// What no put may be.
-    fn admit(&self, ns: u16, put: BlockPut) -> Result<(), ShedReason> {
+    fn fits(&self, ns: u16, put: BlockPut) -> Result<(), ShedReason> {
         let limits = &self.limits;
         if put.part >= self.namespaces.at(ns).spec.parts() || put.len == 0 {
             return Err(ShedReason::Invalid);
@@ -162,14 +177,17 @@ impl Inner {
     }
 
     /// What is under the key; takes back what is hidden or whose time has ended.
-    fn find_for_put(&mut self, ns: u16, put: BlockPut, now: Instant) -> Found {
-        let Some(slot) = self.index.find(ns, put.key) else { return Found::Nothing };
+    fn find_for_put(&mut self, ns: u16, put: BlockPut, now: Instant, purpose: Purpose) -> Found {
+        let Some(slot) = self.index.find(ns, put.key) else {
+            return self.find_flash_for_put(ns, put, now, purpose);
+        };
         let seen = self.see(slot, self.namespaces.at(ns).version, self.tick_of(now));
         match seen {
             Seen::Ready => match self.parts.get(slot, put.part) {
                 Some(place) if place.length == put.len => Found::Present,
                 _ => Found::Misfit,
             },
+            Seen::Filling if purpose == Purpose::Put && self.is_returning(slot) => Found::Present,
             Seen::Filling => {
                 let place = self.index.entry(slot).next;
                 match self.fillings.at(place).1.part(put.part) {
@@ -179,8 +197,26 @@ impl Inner {
             }
             seen => {
                 self.take_back(slot, seen);
-                Found::Nothing
+                self.find_flash_for_put(ns, put, now, purpose)
             }
+        }
+    }
+
+    /// What is on flash under a key that memory does not have.
+    fn find_flash_for_put(
+        &mut self,
+        ns: u16,
+        put: BlockPut,
+        now: Instant,
+        purpose: Purpose,
+    ) -> Found {
+        if self.cold.is_none() || purpose == Purpose::Return {
+            return Found::Nothing;
+        }
+        match self.flash_length(ns, put.key, now) {
+            None => Found::Nothing,
+            Some(length) if put.part == 0 && length != put.len => Found::Misfit,
+            Some(_) => Found::Present,
         }
     }
 
@@ -196,36 +232,66 @@ impl Inner {
     }
 }
 
+impl Inner {
+    /// A writer's bytes are in place: they become the block's. None: it was cancelled meanwhile, by
+    /// an epoch or a drop, and the space is free again. Else whether the block is complete now.
+    fn land_claim(&mut self, claim: &Claim, checksum: u64, now: Instant) -> Option<bool> {
+        self.records_promised -= pool_need(claim.part, &claim.extents);
+        let Some(filling) = self.fillings.get(claim.filling) else {
+            self.settle_writer(claim.ns, &claim.extents, false);
+            return None;
+        };
+        let version = self.namespaces.at(claim.ns).version;
+        assert_eq!(version, self.index.entry(claim.slot).version, "else it was cancelled");
+        filling.land(claim.part, now);
+        let is_complete = filling.is_complete(self.namespaces.at(claim.ns).spec.parts());
+        self.settle_writer(claim.ns, &claim.extents, true);
+        let Claim { part, len: length, extents, .. } = *claim;
+        let generation = self.next_generation();
+        self.land(claim.slot, &Place { part, length, checksum, generation, extents });
+        if claim.engine_hash.is_some() {
+            self.parts.set_engine_hash(claim.slot, claim.engine_hash);
+        }
+        if is_complete {
+            self.complete(claim.slot, now);
+        }
+        Some(is_complete)
+    }
+}
+
 impl Store {
     pub(crate) fn commit(&self, claim: &Claim, checksum: u64) -> PutOutcome {
         let now = self.clock.now();
-        let mut locked = self.lock();
-        let inner = &mut *locked;
-        inner.records_promised -= pool_need(claim.part, &claim.extents);
-        let Some(filling) = inner.fillings.get(claim.filling) else {
-            // Cancelled by an epoch or a drop while it was written.
-            inner.settle_writer(claim.ns, &claim.extents, false);
-            inner.counters(claim.ns).shed[ShedReason::Epoch as usize] += 1;
-            return PutOutcome::Shed(ShedReason::Epoch);
-        };
-        let version = inner.namespaces.at(claim.ns).version;
-        assert_eq!(version, inner.index.entry(claim.slot).version, "else it was cancelled");
-        filling.land(claim.part, now);
-        let is_complete = filling.is_complete(inner.namespaces.at(claim.ns).spec.parts());
-        inner.settle_writer(claim.ns, &claim.extents, true);
-        let Claim { part, len: length, extents, .. } = *claim;
-        let generation = inner.next_generation();
-        inner.land(claim.slot, &Place { part, length, checksum, generation, extents });
-        if claim.engine_hash.is_some() {
-            inner.parts.set_engine_hash(claim.slot, claim.engine_hash);
-        }
-        if is_complete {
-            inner.complete(claim.slot, now);
-        }
+        let mut inner = self.lock();
+        let landed = inner.land_claim(claim, checksum, now);
         let counters = inner.counters(claim.ns);
+        if landed.is_none() {
+            counters.shed[ShedReason::Epoch as usize] += 1;
+            return PutOutcome::Shed(ShedReason::Epoch);
+        }
         counters.stored += 1;
-        counters.stored_bytes += u64::from(length);
+        counters.stored_bytes += u64::from(claim.len);
         PutOutcome::Stored
+    }
+
+    /// All parts of a block are back from flash, and verified: it becomes visible, and ends when it
+    /// would have ended. False: it was cancelled meanwhile. Takes the parts.
+    pub(crate) fn commit_return(
+        &self,
+        inner: &mut Locked<'_>,
+        parts: &mut Vec<(WriteGrant, u64)>,
+        expiry: u32,
+    ) -> bool {
+        let (now, mut is_complete) = (self.clock.now(), false);
+        let mut settled = std::mem::take(parts);
+        for (grant, checksum) in &mut settled {
+            grant.is_settled = true;
+            is_complete = inner.land_claim(&grant.claim, *checksum, now) == Some(true);
+            if is_complete {
+                inner.index.meta_mut(grant.claim.slot).expiry = expiry;
+            }
+        }
+        is_complete
     }
 
     pub(crate) fn abort(&self, claim: &Claim, reason: Option<ShedReason>) {
@@ -238,6 +304,9 @@ impl Store {
             if filling.is_empty() {
                 inner.cancel(claim.slot);
             }
+        }
+        if claim.purpose == Purpose::Return {
+            return;
         }
         let counters = inner.counters(claim.ns);
         match reason {

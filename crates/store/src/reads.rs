@@ -34,7 +34,12 @@ impl Session {
                 return Err(reason);
             }
         };
-        let pinned = self.store.pin(&mut inner, ns, key, part);
+        let mut pinned = self.store.pin(&mut inner, ns, key, part);
+        if let Err(missed) = pinned
+            && inner.cold.is_some()
+        {
+            pinned = self.store.pin_from_flash(&mut inner, ns, key, part, missed);
+        }
         let counters = inner.counters(ns.0);
         match &pinned {
             Ok((_, place)) => {
@@ -92,8 +97,8 @@ impl Session {
 }
 
 impl Store {
-    /// Pins a visible block's part for one read.
-    fn pin(
+    /// Pins a part of a block that is visible in memory for one read.
+    pub(crate) fn pin(
         &self,
         inner: &mut Locked<'_>,
         ns: NamespaceId,
@@ -114,6 +119,9 @@ impl Store {
             let tenant = inner.tenant_of(slot);
             let inner = &mut *inner;
             inner.tenants[tenant].policy.touch(&mut inner.index.slots, slot);
+            if inner.cold.is_some() {
+                inner.used_in_memory(slot, self.clock.now());
+            }
         }
         inner.unpin_read(slot);
     }

@@ -105,6 +105,8 @@ impl Inner {
             sweep_at: 0,
             has_quieted: false,
             next_era: 0,
+            cold: None,
+            flash_has_work: false,
         }
     }
 }
@@ -134,7 +136,7 @@ mod tests {
         assert!(problem(config.clone()).starts_with("namespaces_max is 0"));
         config.limits.namespaces_max = 1;
         let secret = TenantSecret::public_default();
-        let twice = TenantConfig { name: "a".into(), secret, quota_bytes: None, ttl: None };
+        let twice = TenantConfig { name: "a".into(), secret, ..TenantConfig::public_default() };
         config.tenants = vec![twice.clone(), twice];
         assert!(problem(config).contains("a twice"));
     }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::blocks::Leaves;
+use crate::cold::Left;
 use crate::epoch_writes::Larger;
 use crate::epochs::{RECORDS_MAX, mark_of};
 use crate::error::{AttachError, StoreError};
@@ -12,6 +13,7 @@ use crate::log::{self, Event};
 use crate::outcome::{Attached, KEYS_MAX};
 use crate::session::Session;
 use crate::store::Store;
+use crate::tiers::Removal;
 use crate::types::{BlockKey, Epoch, Instant, NamespaceId};
 
 /// Longest that a waiter sleeps before it looks at the store's clock again, which may be one that
@@ -92,12 +94,17 @@ impl Session {
         }
     }
 
-    /// Removes blocks, and every memory of them. Returns how many were here. Keys beyond 65,536
-    /// are not looked at.
-    pub fn drop_keys(&self, ns: NamespaceId, keys: &[BlockKey]) -> u32 {
-        let Some(mut inner) = self.lock(ns) else { return 0 };
+    /// Removes blocks, and every memory of them; with flash, when this returns well no restart
+    /// brings them back. Returns how many were here. Keys beyond 65,536 are not looked at.
+    ///
+    /// # Errors
+    /// They are hidden, but a restart may bring back what is on flash.
+    pub fn drop_keys(&self, ns: NamespaceId, keys: &[BlockKey]) -> Result<u32, StoreError> {
+        let keys = &keys[..keys.len().min(KEYS_MAX)];
+        let Some(mut inner) = self.lock(ns) else { return Ok(0) };
         let mut dropped = 0;
-        for key in &keys[..keys.len().min(KEYS_MAX)] {
+        let now = self.store.clock.now();
+        for key in keys {
             let space = inner.namespaces.at(ns.0);
             let (era, version) = (space.era, space.version);
             if let Some(slot) = inner.index.find(ns.0, *key) {
@@ -109,14 +116,32 @@ impl Session {
                     dropped += u32::from(is_current);
                 }
             }
+            if let Some(slot) = inner.find_flash(ns.0, *key, now) {
+                inner.leave_flash(slot, Left::Dropped);
+                dropped += 1;
+            }
             inner.ghosts.forget(era, *key);
         }
-        dropped
+        if inner.cold.is_some() && !keys.is_empty() {
+            let fingerprint = inner.namespaces.at(ns.0).spec.fingerprint();
+            let removal = Removal::Keys { fingerprint, keys: keys.to_vec() };
+            self.store.note_removal(&mut inner, ns.0, &removal);
+            drop(inner);
+            self.store.remove_for_good(removal)?;
+        }
+        Ok(dropped)
     }
 
-    /// Removes all blocks of the namespace at once. Returns how many were here.
-    pub fn drop_namespace(&self, ns: NamespaceId) -> u64 {
-        let Some(mut inner) = self.lock(ns) else { return 0 };
+    /// Removes all blocks of the namespace at once, as `drop_keys` does. Returns how many were
+    /// here.
+    ///
+    /// # Errors
+    /// As `drop_keys`.
+    pub fn drop_namespace(&self, ns: NamespaceId) -> Result<u64, StoreError> {
+        let Some(mut inner) = self.lock(ns) else { return Ok(0) };
+        let space = inner.namespaces.at(ns.0);
+        let (flash_only, fingerprint) =
+            (space.flash_live - space.in_both, space.spec.fingerprint());
         let dropped = inner.hide_namespace(ns.0);
         inner.next_era += 1;
         let era = inner.next_era;
@@ -124,9 +149,16 @@ impl Session {
         inner.counters(ns.0).dropped += dropped;
         log::say(Event::NamespaceDropped, |line| {
             inner.name(line, ns.0, None);
-            line.number("blocks", dropped);
+            line.number("blocks", dropped + flash_only);
         });
-        dropped
+        if inner.cold.is_some() {
+            inner.count_dropped_on_flash(ns.0, flash_only);
+            let removal = Removal::Namespace { fingerprint };
+            self.store.note_removal(&mut inner, ns.0, &removal);
+            drop(inner);
+            self.store.remove_for_good(removal)?;
+        }
+        Ok(dropped + flash_only)
     }
 
     /// Adopts `epoch` durably if it is larger than the namespace's; hides all older blocks at

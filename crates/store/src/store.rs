@@ -9,18 +9,20 @@
 //!  reserve  puts.rs     key + part ─► room (room.rs: evict, move) ─► a grant of extents
 //!  commit   puts.rs     checksum ─► the last part makes the block visible (blocks.rs), an event
 //! ```
+//! What is on flash, and how it gets there and back, is in `cold/`.
 //! One lock guards the metadata (`inner.rs`); a call holds it for microseconds and never while
 //! bytes move. Epochs go to disk on a thread of their own, without a lock that other calls need.
 
 use std::ops::{Deref, DerefMut};
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::arena::Arena;
+use crate::cold::{Cold, Flash};
 use crate::config::{PolicyKind, StoreConfig};
 use crate::epoch_writes::EpochBook;
 use crate::epochs::EpochFile;
@@ -29,6 +31,7 @@ use crate::events::EventFilter;
 use crate::inner::Inner;
 use crate::session::Session;
 use crate::subscription::Subscription;
+use crate::tiers::Tier;
 use crate::types::Clock;
 
 /// Slots that one tick looks at for hidden and expired blocks.
@@ -52,6 +55,10 @@ pub struct Store {
     quiet: Condvar,
     /// There are new events.
     news: Condvar,
+    /// The second tier, and who works on it.
+    pub(crate) flash: Option<Flash>,
+    /// For guards that are made where only a borrow of the store is at hand.
+    pub(crate) me: Weak<Store>,
 }
 
 impl std::fmt::Debug for Store {
@@ -67,12 +74,36 @@ impl Store {
     /// A setting that no store can have; memory that is not there; an epoch file that cannot be
     /// read.
     pub fn open(config: StoreConfig, clock: Arc<dyn Clock>) -> Result<Arc<Store>, StoreError> {
+        Store::open_over(config, clock, None)
+    }
+
+    /// As `open`, with this tier for flash.
+    ///
+    /// # Errors
+    /// As `open`.
+    pub fn open_over(
+        config: StoreConfig,
+        clock: Arc<dyn Clock>,
+        tier: Option<Arc<dyn Tier>>,
+    ) -> Result<Arc<Store>, StoreError> {
         let settled = crate::settings::settle(config)?;
         let epochs = EpochFile::share(settled.state_dir.clone())?;
         let arena = Arena::create(settled.capacity_bytes, settled.populate)?;
         let seeds = crate::settings::random_words();
-        let inner = Inner::new(&settled, &seeds, clock.now());
-        Ok(Arc::new(Store {
+        let mut inner = Inner::new(&settled, &seeds, clock.now());
+        let (depth, by_hand) = (settled.flash.read_depth, settled.flash.is_by_hand);
+        let flash = match tier {
+            Some(tier) => {
+                let (status, now) = (tier.status(), clock.now());
+                let mut cold =
+                    Cold::new(&settled, &settled.flash, &status, [seeds[2], seeds[3]], now);
+                cold.recovery.is_running = !by_hand;
+                inner.cold = Some(Box::new(cold));
+                Some(Flash::new(tier, depth, by_hand)?)
+            }
+            None => None,
+        };
+        let store = Arc::new_cyclic(|me| Store {
             arena,
             clock,
             epochs,
@@ -84,7 +115,11 @@ impl Store {
             next_session: AtomicU64::new(1),
             quiet: Condvar::new(),
             news: Condvar::new(),
-        }))
+            flash,
+            me: me.clone(),
+        });
+        Flash::start(&store, depth)?;
+        Ok(store)
     }
 
     /// Random number of this opening.
@@ -115,6 +150,12 @@ impl Store {
             inner.sweep(SWEEP_TICK, now);
         }
         inner.shrink(SHRINK_TICK, now);
+        if let Some(flash) = &self.flash {
+            inner.sweep_flash(SWEEP_TICK, now);
+            let forgotten = inner.take_forgotten();
+            drop(inner);
+            flash.keep_house(self, &forgotten);
+        }
     }
 
     /// Changes a tenant's quota; shrinking it takes blocks back over the next puts and ticks.
@@ -170,6 +211,21 @@ impl<'a> Locked<'a> {
         self.store.quiet.wait_for(&mut self.guard, timeout);
     }
 
+    /// Waits until some flight from flash ended, or for `timeout`.
+    pub fn wait_landed(&mut self, landed: &Condvar, timeout: Duration) {
+        landed.wait_for(&mut self.guard, timeout);
+    }
+
+    /// Lets go of the lock for this.
+    pub fn unlocked<T>(&mut self, work: impl FnOnce() -> T) -> T {
+        MutexGuard::unlocked(&mut self.guard, work)
+    }
+
+    /// Lets others have the lock.
+    pub fn bump(&mut self) {
+        MutexGuard::bump(&mut self.guard);
+    }
+
     /// Waits until there are new events, or for `timeout`.
     pub fn wait_news(&mut self, timeout: Duration) {
         self.store.news.wait_for(&mut self.guard, timeout);
@@ -196,6 +252,11 @@ impl Drop for Locked<'_> {
         }
         if std::mem::take(&mut self.guard.has_quieted) {
             self.store.quiet.notify_all();
+        }
+        if std::mem::take(&mut self.guard.flash_has_work)
+            && let Some(flash) = &self.store.flash
+        {
+            flash.ring();
         }
     }
 }

@@ -19,6 +19,11 @@ pub(crate) fn ticks(opened: Instant, at: Instant) -> u32 {
     u32::try_from(ticks).unwrap_or(u32::MAX).saturating_add(1)
 }
 
+/// When a tick begins: the moment at which what expires at it does.
+pub(crate) fn tick_start(opened: Instant, tick: u32) -> Instant {
+    Instant(opened.0.saturating_add(u64::from(tick.saturating_sub(1)) << TICK_BITS))
+}
+
 /// One principal's share.
 #[derive(Debug)]
 pub(crate) struct Tenant {

@@ -164,4 +164,10 @@ impl Instant {
 pub trait Clock: Send + Sync {
     /// Now, in nanoseconds of a clock that never goes back.
     fn now(&self) -> Instant;
+
+    /// Now, in milliseconds of Unix time: what outlives a restart is dated with it.
+    fn unix_ms(&self) -> u64 {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        now.map_or(0, |since| since.as_millis() as u64)
+    }
 }

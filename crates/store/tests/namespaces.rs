@@ -41,7 +41,7 @@ fn events_of_a_number_stay_with_the_namespace_that_had_it() {
     let of_a = attach(&a, &spec("a", "m", 1));
     let mut of_old = store.subscribe(EventFilter::Namespace(of_a), start);
     assert_eq!(put(&a, of_a, ZERO, key(1), 0, b"hello"), STORED);
-    a.drop_keys(of_a, &[key(1)]);
+    a.drop_keys(of_a, &[key(1)]).unwrap();
     drop(a);
     let b = store.session();
     let of_b = attach(&b, &spec("b", "m", 1));

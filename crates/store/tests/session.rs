@@ -116,8 +116,8 @@ fn a_namespace_is_usable_only_where_it_was_attached() {
         let outcome = put(&other, stranger, Epoch(9), key(2), 0, b"x");
         assert_eq!(outcome, PutOutcome::Shed(ShedReason::Identity));
         assert_eq!(other.touch(stranger, ZERO, &[key(1)]), 0);
-        assert_eq!(other.drop_keys(stranger, &[key(1)]), 0);
-        assert_eq!(other.drop_namespace(stranger), 0);
+        assert_eq!(other.drop_keys(stranger, &[key(1)]).unwrap(), 0);
+        assert_eq!(other.drop_namespace(stranger).unwrap(), 0);
         assert_eq!(other.report(stranger, key(1), 0, Generation(1)), Reported::Gone);
         let bumped = other.bump_epoch(stranger, Epoch(9));
         assert!(matches!(bumped, Err(StoreError::NotAttached(_))));
@@ -220,7 +220,7 @@ fn what_is_dropped_or_outdated_hides_at_once_and_frees_with_its_last_pin() {
         put(&session, ns, ZERO, key(number), 0, &content(number, 9_000));
     }
     let pin = session.read(ns, ZERO, key(0), 0).expect("a pin");
-    assert_eq!(session.drop_keys(ns, &[key(0), key(7)]), 1);
+    assert_eq!(session.drop_keys(ns, &[key(0), key(7)]).unwrap(), 1);
     let missing = |number, epoch| session.lookup(ns, Epoch(epoch), &[key(number)], 0, None).miss;
     assert_eq!(missing(0, 0), Some(MissReason::Absent), "no ghost of what was dropped");
     assert_eq!(put(&session, ns, ZERO, key(0), 0, &content(5, 9_000)), STORED, "beside the old");
@@ -242,7 +242,7 @@ fn what_is_dropped_or_outdated_hides_at_once_and_frees_with_its_last_pin() {
     assert!(session.wait_epoch_quiet(ns, Epoch(4), now(&store)));
     assert!(!session.wait_epoch_quiet(ns, Epoch(5), now(&store)), "not there yet");
     put(&session, ns, Epoch(4), key(1), 0, b"new");
-    assert_eq!(session.drop_namespace(ns), 1);
+    assert_eq!(session.drop_namespace(ns).unwrap(), 1);
     assert_eq!(missing(1, 4), Some(MissReason::Absent));
     assert_eq!(missing(2, 4), Some(MissReason::Absent), "its memory of older epochs went, too");
     store.tick();

@@ -111,6 +111,11 @@ impl ColdEntry {
         (self.packed >> VERSION_SHIFT ^ version) & VERSION_MASK == 0
     }
 
+    /// What it keeps of the namespace's version.
+    pub fn version(&self) -> u32 {
+        self.packed >> VERSION_SHIFT & VERSION_MASK
+    }
+
     /// Its place in its record.
     pub fn in_record(&self) -> u8 {
         (self.packed >> ENTRY_SHIFT & ENTRY_MASK) as u8

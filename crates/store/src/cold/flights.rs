@@ -138,6 +138,7 @@ impl Flights {
     }
 
     /// None is left at all, ended ones included.
+    #[cfg(test)]
     pub fn is_empty(&self) -> bool {
         self.by_name.is_empty() && self.bytes == 0 && self.under_way() == 0
     }

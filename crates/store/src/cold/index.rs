@@ -17,6 +17,7 @@ use crate::index::huge::filled;
 use crate::index::prefetch::prefetch;
 use crate::index::table::{Named, Table};
 use crate::index::{CHUNK, NONE};
+use crate::tiers::SegmentRef;
 use crate::types::BlockKey;
 
 /// Slots of a chunk.
@@ -125,7 +126,7 @@ impl FlashIndex {
     /// Segments with a life, by number.
     pub fn segments(&self) -> impl Iterator<Item = (u32, &Segment)> {
         let numbered = self.segments.iter().enumerate();
-        numbered.filter(|(_, s)| s.life != 0).map(|(number, s)| (number as u32, s))
+        numbered.filter(|(_, s)| s.is_alive()).map(|(number, s)| (number as u32, s))
     }
 
     #[inline]
@@ -167,10 +168,10 @@ impl FlashIndex {
     }
 
     /// Begins a segment's life; it has none.
-    pub fn begin(&mut self, number: u32, life: u32, tenant: usize) {
+    pub fn begin(&mut self, number: u32, at: SegmentRef, tenant: usize, is_recovered: bool) {
         let segment = self.segment_mut(number);
-        assert!(segment.life == 0 && life != 0, "a segment has one life at a time");
-        *segment = Segment { life, tenant: tenant as u16, ..Segment::default() };
+        assert!(!segment.is_alive() && at.life != 0, "a segment has one life at a time");
+        *segment = Segment { at, tenant: tenant as u16, is_recovered, ..Segment::default() };
     }
 
     /// Adds a block that is not listed, at the end of its segment. None: no chunk is free.
@@ -299,7 +300,10 @@ impl FlashIndex {
         }
         let chunks = self.chunks.len() as u32;
         if owned + self.free_chunks != chunks {
-            return Err(format!("{owned} chunks owned, {} free, {chunks} in all", self.free_chunks));
+            return Err(format!(
+                "{owned} chunks owned, {} free, {chunks} in all",
+                self.free_chunks
+            ));
         }
         Ok(())
     }
@@ -315,6 +319,10 @@ mod tests {
     fn key(number: u64) -> BlockKey {
         let spread = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
         BlockKey(u128::from(number).wrapping_mul(spread).to_le_bytes())
+    }
+
+    fn at(segment: u32, life: u32) -> SegmentRef {
+        SegmentRef { device: 0, segment, life }
     }
 
     fn written(number: u64) -> Written {
@@ -353,8 +361,8 @@ mod tests {
         };
         for life in 1..2_000 {
             let segment = random(8) as u32;
-            if index.segment(segment).life == 0 {
-                index.begin(segment, life, 0);
+            if !index.segment(segment).is_alive() {
+                index.begin(segment, at(segment, life), 0, false);
             }
             for _ in 0..random(60) {
                 let number = random(600);
@@ -381,7 +389,10 @@ mod tests {
                     assert!(entry.is_of_version(*number as u32) && !entry.is_used());
                     assert_eq!(entry.in_record(), said.spot.entry);
                     assert_eq!({ place.expiry }, 7);
-                    assert_eq!((place.pages(), { place.payload_page }), (said.pages, said.spot.payload_page));
+                    assert_eq!(
+                        (place.pages(), { place.payload_page }),
+                        (said.pages, said.spot.payload_page)
+                    );
                 }
             }
             if random(4) == 0 {
@@ -393,7 +404,7 @@ mod tests {
                     }
                     stays
                 });
-                if index.segment(gone).life != 0 {
+                if index.segment(gone).is_alive() {
                     index.end(gone);
                 }
             }
@@ -405,7 +416,7 @@ mod tests {
     #[should_panic(expected = "never reclaimed")]
     fn a_segment_with_blocks_does_not_end() {
         let mut index = FlashIndex::new(32, 1, [3, 5]);
-        index.begin(0, 1, 0);
+        index.begin(0, at(0, 1), 0, false);
         index.insert(0, &written(1));
         index.end(0);
     }

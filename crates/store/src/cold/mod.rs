@@ -1,6 +1,47 @@
 //! The second tier, from the store's side: which blocks are on flash, how they get there, and how
-//! they come back. Knows tiers (`crate::tiers`) by their trait only.
+//! they come back. Knows tiers (`crate::tiers`) by their trait alone.
+//!
+//! ```text
+//!  complete, used ──admit──► queue ──writer──► tier.append ──► flash index     (admit.rs, writer.rs)
+//!  read, prefetch ──join──► flight ──promoter──► tier read ──► memory's index  (fetch.rs, promote.rs)
+//!  no segment free ──reclaim──► used ones written again, the others leave      (reclaim.rs)
+//!  restart ──recover──► claimed by headers, verified at first read             (recover.rs)
+//! ```
+//! - `index.rs`, `entry.rs`, `segments.rs`: where each block is; pure tables.
+//! - `queue.rs`, `flights.rs`, `budget.rs`, `counters.rs`: bounded state and figures.
+//! - `sight.rs`: what a call sees, and every way in which a block leaves flash.
+//! - `workers.rs`: the threads, and what wakes them.
+//!
+//! All of this but the threads' own state lies behind the store's one lock; no I/O happens under
+//! it. Without flash the store has none of it, and a call pays for one look at a pointer.
 
+mod admit;
+mod budget;
+mod check;
+mod counters;
+mod drain;
 mod entry;
+mod fetch;
+mod flights;
 mod index;
+mod pieces;
+mod promote;
+mod queue;
+mod reclaim;
+mod recover;
+mod removal;
+mod rewrite;
 mod segments;
+mod sight;
+mod state;
+mod stats;
+mod workers;
+mod writer;
+
+pub use counters::{FlashCounters, FlashShed};
+pub use drain::Drained;
+pub(crate) use entry::ColdSlot;
+pub(crate) use sight::Left;
+pub(crate) use state::Cold;
+pub use stats::{FlashStats, FlashTenantStats, RecoveryStats};
+pub(crate) use workers::Flash;

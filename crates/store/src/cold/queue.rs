@@ -43,6 +43,10 @@ impl Marks {
         std::mem::take(&mut self.0[slot as usize])
     }
 
+    pub fn get(&self, slot: Slot) -> u8 {
+        self.0[slot as usize]
+    }
+
     pub fn bytes(&self) -> usize {
         self.0.len()
     }

@@ -55,7 +55,7 @@ impl World {
         let ((space, first), session) = (self.pick(), self.session());
         let numbers: Vec<_> = (first..first + 3).map(|number| number % KEYS).collect();
         let keys: Vec<_> = numbers.iter().map(|number| name_of(space, *number)).collect();
-        self.sessions[session].drop_keys(self.spaces[space].ns, &keys);
+        self.sessions[session].drop_keys(self.spaces[space].ns, &keys).expect("dropped");
         for number in numbers {
             let known = self.spaces[space].block(number);
             (known.block, known.reasons) = (Block::Gone, Vec::new());
@@ -64,7 +64,8 @@ impl World {
 
     pub(super) fn drop_space(&mut self) {
         let (space, session) = (self.pick().0, self.session());
-        let dropped = self.sessions[session].drop_namespace(self.spaces[space].ns);
+        let dropped =
+            self.sessions[session].drop_namespace(self.spaces[space].ns).expect("dropped");
         let stored = |space: &Space| {
             let blocks = space.known.values();
             blocks.filter(|known| matches!(known.block, Block::Stored { .. })).count()

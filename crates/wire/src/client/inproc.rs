@@ -206,10 +206,11 @@ impl Transport for InProc {
         _: Deadline,
     ) -> Result<u64, Unserved> {
         let (session, namespace, _) = self.joined(space)?;
-        Ok(match keys {
-            Some(keys) => session.drop_keys(namespace, keys).into(),
+        let dropped = match keys {
+            Some(keys) => session.drop_keys(namespace, keys).map(u64::from),
             None => session.drop_namespace(namespace),
-        })
+        };
+        dropped.map_err(|error| Unserved::Refused(error.to_string()))
     }
 
     fn bump_epoch(

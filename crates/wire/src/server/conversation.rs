@@ -298,10 +298,15 @@ impl<C: Channel> Conversation<'_, C> {
 
     fn drop_blocks(&mut self, DropRequest { namespace, keys }: DropRequest) -> Result<(), Ending> {
         let dropped = match keys {
-            Some(keys) => self.session.drop_keys(namespace, &keys).into(),
+            Some(keys) => self.session.drop_keys(namespace, &keys).map(u64::from),
             None => self.session.drop_namespace(namespace),
         };
-        self.reply(Opcode::Drop, &DropReply(dropped))
+        match dropped {
+            Ok(dropped) => self.reply(Opcode::Drop, &DropReply(dropped)),
+            Err(error) => {
+                self.refuse(Opcode::Drop as u8, RefusalCode::Failed, error.to_string())
+            }
+        }
     }
 
     fn attach(&mut self, request: AttachRequest) -> Result<(), Ending> {

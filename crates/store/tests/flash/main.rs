@@ -1,0 +1,6 @@
+//! The second tier over memory: what is written there, comes back from there, and leaves.
+
+mod basics;
+#[path = "../common/mod.rs"]
+mod common;
+mod fixture;
