@@ -132,7 +132,7 @@ fn tenant_config((name, secret, quota_bytes, ttl_s): Tenant) -> PyResult<TenantC
         None => TenantSecret::public_default(),
     };
     let ttl = ttl_s.map(|time| time_to_live(time, "ttl_s")).transpose()?;
-    Ok(TenantConfig { name, secret, quota_bytes, ttl })
+    Ok(TenantConfig { name, secret, quota_bytes, flash_quota_bytes: None, ttl })
 }
 
 fn refused(error: StoreError) -> PyErr {
