@@ -12,6 +12,7 @@ mod epoch_writes;
 pub mod epochs;
 pub mod error;
 pub mod events;
+pub mod flash;
 mod ghosts;
 pub mod guards;
 pub mod identity;

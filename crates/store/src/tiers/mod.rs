@@ -1,8 +1,10 @@
 //! Tiers below the arena. A tier keeps complete blocks in segments, each a tenant's own, written
 //! once and reclaimed whole; what is where is the store's to know. It knows neither the index nor
-//! the network. [`MemTier`] is the twin in memory.
+//! the network. [`MemTier`] is the twin in memory; wrappers are tiers over tiers; one suite,
+//! [`conformance`], holds them all to what this file says.
 
 mod block;
+pub mod conformance;
 mod error;
 mod mem;
 mod pieces;
@@ -18,8 +20,10 @@ pub use block::{
 pub use error::{Retry, TierError};
 pub use mem::{MemMedium, MemTier};
 pub use pieces::{AlignedBuffer, Hold, PAGE_BYTES, Piece, are_sound};
+pub(crate) use pieces::{hash_of, memory_of, memory_of_mut};
 pub use reads::{ReadDone, ReadQueue, ReadRefused, TierRead};
 pub use recovery::{Recovered, RecoveredBlock, RecoveryVisitor};
+pub(crate) use removals::RemovalTable;
 pub use status::{DeviceState, DeviceStatus, TierStatus};
 
 /// A place for complete blocks. Calls block, for at most the tier's time for one operation; the

@@ -54,6 +54,19 @@ impl Piece {
         self.bytes
     }
 
+    /// What follows its first `pages` bytes, whole pages and fewer than all.
+    pub(crate) fn after(&self, pages: usize) -> Piece {
+        assert!(pages.is_multiple_of(PAGE_BYTES) && pages < self.bytes.max(1));
+        // SAFETY: within the piece, whose promise covers it.
+        Piece { at: unsafe { self.at.add(pages) }, bytes: self.bytes - pages }
+    }
+
+    /// Its first `pages` bytes, whole pages and fewer than all.
+    pub(crate) fn before(&self, pages: usize) -> Piece {
+        assert!(pages.is_multiple_of(PAGE_BYTES) && (1..self.bytes).contains(&pages));
+        Piece { at: self.at, bytes: pages }
+    }
+
     /// How long it is with its last page whole.
     pub fn padded(&self) -> usize {
         self.bytes.next_multiple_of(PAGE_BYTES)
@@ -66,6 +79,24 @@ pub fn are_sound(pieces: &[Piece], len: u32) -> bool {
     let whole = pieces.iter().rev().skip(1).all(|piece| piece.bytes.is_multiple_of(PAGE_BYTES));
     let aligned = pieces.iter().all(|piece| piece.at.addr().is_multiple_of(PAGE_BYTES));
     len > 0 && sum == len as usize && whole && aligned && pieces.iter().all(|piece| piece.bytes > 0)
+}
+
+/// A piece's memory, its last page whole.
+///
+/// # Safety
+/// The operation that the piece belongs to is under way, and writes it no more.
+pub(crate) unsafe fn memory_of<'a>(piece: &Piece) -> &'a [u8] {
+    // SAFETY: mapped to the end of the last page (`Piece::new`); the caller says that nobody writes.
+    unsafe { std::slice::from_raw_parts(piece.at, piece.padded()) }
+}
+
+/// A piece's memory, its last page whole, to be written.
+///
+/// # Safety
+/// The read that the piece belongs to is under way, and nobody else touches the memory.
+pub(crate) unsafe fn memory_of_mut<'a>(piece: &Piece) -> &'a mut [u8] {
+    // SAFETY: as above, exclusively.
+    unsafe { std::slice::from_raw_parts_mut(piece.at, piece.padded()) }
 }
 
 /// XXH3-64 of the pieces' bytes.

@@ -80,6 +80,14 @@ impl RemovalTable {
         self.count();
     }
 
+    /// What is remembered of each namespace: when all of it was removed (0 is never), and its keys.
+    pub fn iter(&self) -> impl Iterator<Item = ([u8; 32], u64, Vec<(BlockKey, u64)>)> + '_ {
+        self.namespaces.iter().map(|(fingerprint, removed)| {
+            let keys = removed.keys.iter().map(|(key, sequence)| (*key, *sequence)).collect();
+            (*fingerprint, removed.whole, keys)
+        })
+    }
+
     fn count(&mut self) {
         let of = |removed: &Removed| removed.keys.len() + usize::from(removed.whole > 0);
         self.entries = self.namespaces.values().map(of).sum();
