@@ -36,6 +36,7 @@ step policies cargo test -p keepwarm-store --profile checked --test policy_confo
 step wire cargo test -p keepwarm-wire --profile checked -- --nocapture
 step node make --no-print-directory setup
 step node_bounds .venv/bin/python -m pytest -q -s tests/test_bounds.py
+step clients .venv/bin/python -m pytest -q -s tests/test_many_clients.py
 step fuzzers env SECONDS_EACH="$FUZZ_SECONDS" JOBS="${JOBS:-2}" fuzz/run.sh
 
 [ -f "$results" ] || printf '# Soak results\n\nAppended by `make soak`; one section a run.\n' >"$results"
@@ -45,7 +46,7 @@ step fuzzers env SECONDS_EACH="$FUZZ_SECONDS" JOBS="${JOBS:-2}" fuzz/run.sh
         "$SCALE" "$KEEPWARM_TEST_SEED" "$FUZZ_SECONDS" "$(nproc)" "$(cut -d' ' -f1-3 /proc/loadavg)"
     printf '| step | result | seconds | command |\n| --- | --- | --- | --- |\n%s' "$rows"
     printf '\n```\n'
-    grep -hE '^(model|bounds|waste|stress|trace|deadline|calls)|ok      Done|^test result' "$log"/*.log || true
+    grep -hE '^(model|bounds|clients|waste|stress|trace|deadline|calls)|ok      Done|^test result' "$log"/*.log || true
     printf '```\n'
 } >>"$results"
 printf 'written to %s\n' "$results"
