@@ -92,11 +92,13 @@ pub fn replies() -> Vec<(Opcode, u8, Vec<u8>)> {
         incarnation: 1,
     };
     let names = vec![String::from("unix")];
+    let announcement = Announcement { age_ms: 9, weight_permille: 1000, draining: false };
     let greeting = GreetingReply {
         version: VERSION,
         incarnation: 1,
         pid: 1,
         node: String::from("seed"),
+        announcement,
         transports: names.clone(),
         capabilities: names,
     };
@@ -125,7 +127,7 @@ pub fn replies() -> Vec<(Opcode, u8, Vec<u8>)> {
         (Opcode::Drop, flags::REPLY, bytes(&DropReply(1))),
         (Opcode::Epoch, flags::REPLY, bytes(&EpochReply { epoch: EPOCH, quiet: true })),
         (Opcode::Stat, flags::REPLY, bytes(&StatReply(figures))),
-        (Opcode::Ping, flags::REPLY, bytes(&PingReply { incarnation: 1 })),
+        (Opcode::Ping, flags::REPLY, bytes(&PingReply { incarnation: 1, announcement })),
         (Opcode::Detach, flags::REPLY, bytes(&DetachReply(true))),
         (Opcode::Map, flags::REPLY, bytes(&MapReply { incarnation: 1, bytes: 4096 })),
         (Opcode::Locate, flags::REPLY, bytes(&places())),

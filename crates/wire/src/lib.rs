@@ -23,8 +23,8 @@ mod socket_path;
 pub use address::{Address, AddressError};
 pub use client::{
     AttachRefused, ClientError, ClientStats, ConnectConfig, ConnectError, DataPath, EpochOutcome,
-    EventStream, GetItem, Health, HealthState, Memory, NodeStat, Positions, PutItem,
-    SUBSCRIPTIONS_MAX, Space, TransportChoice,
+    EventStream, FleetConfig, FleetTiming, GetItem, Health, HealthState, Memory, NodeHealth,
+    NodeStat, NodeState, Positions, PutItem, SUBSCRIPTIONS_MAX, Seed, Space, TransportChoice,
 };
 pub use messages::StatValue;
 pub use process::ProcessId;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use keepwarm_store::types::{Epoch, GetOutcome, MissReason, NamespaceId, PutOutcome, ShedReason};
 use keepwarm_wire::frames::{Opcode, VERSION, flags};
-use keepwarm_wire::messages::{AttachReply, GreetingReply, Refusal, RefusalCode};
+use keepwarm_wire::messages::{Announcement, AttachReply, GreetingReply, Refusal, RefusalCode};
 use keepwarm_wire::{ClientError, EpochOutcome, ServerConfig};
 use keepwarm_wire::{
     ConnectConfig, ConnectError, GetItem, HealthState, Memory, Server, TransportChoice,
@@ -174,6 +174,11 @@ fn serve_busy(mut peer: Peer, ends: bool) {
                     incarnation: 7,
                     pid: 1,
                     node: String::from("busy"),
+                    announcement: Announcement {
+                        age_ms: 0,
+                        weight_permille: 1000,
+                        draining: false,
+                    },
                     transports: Vec::new(),
                     capabilities: Vec::new(),
                 };

@@ -99,6 +99,11 @@ proptest! {
             incarnation,
             pid,
             node: name,
+            announcement: Announcement {
+                age_ms: incarnation,
+                weight_permille: pid,
+                draining: pid.is_multiple_of(2),
+            },
             transports: names.clone(),
             capabilities: names,
         });
@@ -197,7 +202,9 @@ proptest! {
         for found in [Reported::Removed, Reported::Intact, Reported::Gone] {
             there_and_back(&ReportReply(found));
         }
-        there_and_back(&PingReply { incarnation: number });
+        let announcement =
+            Announcement { age_ms: number, weight_permille: small, draining: truth };
+        there_and_back(&PingReply { incarnation: number, announcement });
         there_and_back(&DetachRequest { namespace: NamespaceId(number as u16) });
         there_and_back(&DetachReply(number % 2 == 0));
         let figures = [
@@ -327,7 +334,9 @@ fn a_frame_by_hand() {
         correlation: 0x0102_0304_0506_0708,
         payload_bytes: 0,
     };
-    append_frame(&mut frame, head, |out| PingReply { incarnation: 9 }.write(out)).unwrap();
+    let announcement = Announcement { age_ms: 1, weight_permille: 1000, draining: false };
+    let reply = PingReply { incarnation: 9, announcement };
+    append_frame(&mut frame, head, |out| reply.write(out)).unwrap();
     let expected_head = [
         b'K', b'W', b'R', b'M', 1, 0, 15, 1, 8, 7, 6, 5, 4, 3, 2, 1, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0,
         0, 0, 0, 0, 0, 0,

@@ -19,6 +19,18 @@ pub trait EventStream: Send {
 
     /// Where to go on after a break, as (incarnation, sequence); none within a snapshot.
     fn since(&self) -> Option<(u64, u64)>;
+
+    /// The node that the last batch came from, where there are several.
+    fn node(&self) -> Option<&str> {
+        None
+    }
+
+    /// Where to go on after a break, as (node, incarnation, sequence) for each node that was not
+    /// within a snapshot.
+    fn places(&self) -> Vec<(String, u64, u64)> {
+        let place = |(incarnation, sequence)| (String::new(), incarnation, sequence);
+        self.since().map(place).into_iter().collect()
+    }
 }
 
 /// The subscriptions that one memory may have in one process.
@@ -59,6 +71,14 @@ impl EventStream for Seated {
 
     fn since(&self) -> Option<(u64, u64)> {
         self.stream.since()
+    }
+
+    fn node(&self) -> Option<&str> {
+        self.stream.node()
+    }
+
+    fn places(&self) -> Vec<(String, u64, u64)> {
+        self.stream.places()
     }
 }
 

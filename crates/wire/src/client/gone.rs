@@ -130,7 +130,7 @@ impl Transport for Gone {
     fn subscribe(
         &self,
         _: &SpaceCore,
-        _: Option<Since>,
+        _: &[(String, Since)],
         _: Deadline,
     ) -> Result<Box<dyn EventStream>, Unserved> {
         Err(DOWN)

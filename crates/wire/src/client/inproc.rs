@@ -236,12 +236,12 @@ impl Transport for InProc {
     fn subscribe(
         &self,
         space: &SpaceCore,
-        since: Option<Since>,
+        since: &[(String, Since)],
         _: Deadline,
     ) -> Result<Box<dyn EventStream>, Unserved> {
         let (session, namespace, _) = self.joined(space)?;
         let store = session.store();
-        let from = since.map(|since| (since.incarnation, since.sequence));
+        let from = since.first().map(|(_, since)| (since.incarnation, since.sequence));
         let subscription = store.subscribe(EventFilter::Namespace(namespace), from);
         let position = Position::new(store.incarnation(), from);
         Ok(Box::new(Local { process: self.process, subscription: Some(subscription), position }))

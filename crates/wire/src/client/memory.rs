@@ -9,6 +9,7 @@ use keepwarm_store::identity::NamespaceSpec;
 use keepwarm_store::types::{Epoch, MissReason};
 
 use super::events::Seats;
+use super::fleet::{Fleet, FleetConfig, NodeState};
 use super::gone::Gone;
 use super::inproc::InProc;
 use super::remote::Remote;
@@ -52,6 +53,21 @@ pub struct Health {
     pub node: Option<(String, u32)>,
 }
 
+/// How it stands with one of several nodes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeHealth {
+    /// Its address, by which blocks are placed.
+    pub name: String,
+    /// The way to it.
+    pub health: Health,
+    /// What that makes of its share.
+    pub state: NodeState,
+    /// Its part of what is placed now.
+    pub share: f64,
+    /// As it says itself; 1 is ordinary.
+    pub weight: f64,
+}
+
 /// The node's figures.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeStat(pub Vec<(String, StatValue)>);
@@ -89,6 +105,17 @@ impl Memory {
         let until = Deadline::after(config.deadline);
         let transport = transport(&config, Some(until))?;
         Ok(Memory { shared: Arc::new(Shared::new(Origin::Node(config), transport)) })
+    }
+
+    /// Several nodes as one memory. Nodes that are not there are no error: what belongs to them
+    /// misses.
+    ///
+    /// # Errors
+    /// Settings that cannot be; what [`Memory::connect`] fails for, if it is so for every node.
+    pub fn connect_fleet(config: FleetConfig) -> Result<Memory, ConnectError> {
+        let until = Deadline::after(config.each.deadline);
+        let transport = Box::new(Fleet::connected(&config, until)?);
+        Ok(Memory { shared: Arc::new(Shared::new(Origin::Fleet(config), transport)) })
     }
 
     /// Opens one namespace. Without a reachable node this works too: calls miss until it joins,
@@ -163,6 +190,11 @@ impl Memory {
         health
     }
 
+    /// How each of several nodes stands; empty for a memory of one.
+    pub fn nodes(&self) -> Vec<NodeHealth> {
+        self.shared.here().transport.nodes()
+    }
+
     /// What this client has seen in this process.
     pub fn stats(&self) -> ClientStats {
         let process = self.shared.here();
@@ -173,7 +205,7 @@ impl Memory {
     pub fn address(&self) -> Option<&Address> {
         match &self.shared.origin {
             Origin::Node(config) => Some(&config.address),
-            Origin::Store(_) => None,
+            Origin::Store(_) | Origin::Fleet(_) => None,
         }
     }
 
@@ -213,6 +245,7 @@ fn transport(
 enum Origin {
     Store(Arc<Store>),
     Node(ConnectConfig),
+    Fleet(FleetConfig),
 }
 
 /// What the clones of a memory and its spaces share.
@@ -271,6 +304,10 @@ impl Shared {
             Origin::Store(_) => Box::new(Gone::new("the embedded store stayed in the parent")),
             Origin::Node(config) => match transport(config, None) {
                 Ok(transport) => transport,
+                Err(_) => Box::new(Gone::new("no random numbers after the fork")),
+            },
+            Origin::Fleet(config) => match Fleet::new(config) {
+                Ok(fleet) => Box::new(fleet),
                 Err(_) => Box::new(Gone::new("no random numbers after the fork")),
             },
         }

@@ -6,9 +6,9 @@
 mod config;
 mod errors;
 mod events;
+mod fleet;
 mod gone;
 mod inproc;
-#[allow(dead_code)] // its first users follow
 mod legs;
 mod memory;
 mod positions;
@@ -21,7 +21,8 @@ mod transport;
 pub use config::{ConnectConfig, DEADLINE, SUBSCRIPTIONS_MAX, TransportChoice};
 pub use errors::{AttachRefused, ClientError, ConnectError};
 pub use events::EventStream;
-pub use memory::{Health, HealthState, Memory, NodeStat};
+pub use fleet::{FleetConfig, FleetTiming, NodeState, Seed};
+pub use memory::{Health, HealthState, Memory, NodeHealth, NodeStat};
 pub use positions::Positions;
 pub use space::{EpochOutcome, GetItem, PutItem, Space};
 pub use stats::{ClientStats, DataPath};

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use keepwarm_store::identity::NamespaceSpec;
 use keepwarm_store::types::{
-    BlockKey, Epoch, Generation, GetOutcome, LeaseId, MissReason, PutOutcome, ShedReason,
+    BlockKey, Epoch, Generation, GetOutcome, LeaseId, MissReason, PutOutcome,
 };
 use keepwarm_store::{Lookup, Reported};
 
@@ -15,7 +15,7 @@ use super::events::Seated;
 use super::memory::{Process, Shared};
 use super::positions::{Positions, Run, runs};
 use super::stats::add;
-use super::transport::{LookupAsk, SpaceCore, Unserved};
+use super::transport::{LookupAsk, SpaceCore, Unserved, get_rest, put_rest};
 use super::{ClientError, EventStream};
 use crate::deadline::Deadline;
 use crate::frames::KEYS_MAX;
@@ -111,6 +111,11 @@ impl Space {
         self.core().notes.try_lock().ok().and_then(|notes| notes.nearest.clone())
     }
 
+    /// The nodes that have not acknowledged the epoch of the last [`Space::bump_epoch`].
+    pub fn behind(&self) -> Vec<String> {
+        self.core().notes.try_lock().map(|notes| notes.behind.clone()).unwrap_or_default()
+    }
+
     /// Which of a prompt's blocks are here. A failure is a prefix of 0 with its reason. The
     /// answer's `lease_ms` is what can be relied on from now: the node's used to 80%, less the way.
     ///
@@ -188,11 +193,7 @@ impl Space {
         let served =
             unsafe { process.transport.get_into(self.core(), items, &runs, &mut outcomes, until) };
         let rest = served.err().map_or(MissReason::StoreDown, |e| count_unserved(process, &e));
-        let rest = match rest {
-            MissReason::Throttled => GetOutcome::Throttled,
-            reason => GetOutcome::Miss(reason),
-        };
-        let decided = |outcome: Option<_>| outcome.unwrap_or(rest);
+        let decided = |outcome: Option<_>| outcome.unwrap_or(get_rest(rest));
         let outcomes: Vec<GetOutcome> = outcomes.into_iter().map(decided).collect();
         let landed = items.iter().zip(&outcomes).filter(|(_, outcome)| **outcome == GetOutcome::Ok);
         add(&process.counts.bytes_got, landed.map(|(item, _)| item.len as u64).sum());
@@ -239,15 +240,9 @@ impl Space {
         // SAFETY: the caller's promise, handed on.
         let served =
             unsafe { process.transport.put_from(self.core(), items, &runs, &mut outcomes, until) };
-        let rest = served.err().map_or(ShedReason::StoreDown, |unserved| {
-            match count_unserved(process, &unserved) {
-                MissReason::Deadline => ShedReason::Deadline,
-                MissReason::Identity => ShedReason::Identity,
-                MissReason::Throttled => ShedReason::Busy,
-                _ => ShedReason::StoreDown,
-            }
-        });
-        let decided = |outcome: Option<_>| outcome.unwrap_or(PutOutcome::Shed(rest));
+        let rest = served.err().map_or(MissReason::StoreDown, |e| count_unserved(process, &e));
+        let rest = PutOutcome::Shed(put_rest(rest));
+        let decided = |outcome: Option<_>| outcome.unwrap_or(rest);
         let outcomes: Vec<PutOutcome> = outcomes.into_iter().map(decided).collect();
         let sent = items.iter().zip(&outcomes).filter(|(_, o)| **o == PutOutcome::Stored);
         add(&process.counts.bytes_put, sent.map(|(item, _)| item.len as u64).sum());
@@ -370,10 +365,27 @@ impl Space {
         since: Option<(u64, u64)>,
         deadline: Duration,
     ) -> Result<Box<dyn EventStream>, ClientError> {
+        let place = |(incarnation, sequence)| (String::new(), incarnation, sequence);
+        self.subscribe_from(&since.map(place).into_iter().collect::<Vec<_>>(), deadline)
+    }
+
+    /// As [`Space::subscribe`], with a place for each of several nodes: (name, incarnation,
+    /// sequence), as [`EventStream::places`] gives them.
+    ///
+    /// # Errors
+    /// As [`Space::subscribe`].
+    pub fn subscribe_from(
+        &self,
+        since: &[(String, u64, u64)],
+        deadline: Duration,
+    ) -> Result<Box<dyn EventStream>, ClientError> {
         let (process, until) = self.begin_other(0, deadline)?;
         let seat = process.seats.take().ok_or(ClientError::TooManySubscriptions)?;
-        let since = since.map(|(incarnation, sequence)| Since { incarnation, sequence });
-        let stream = counted(process, process.transport.subscribe(self.core(), since, until))?;
+        let place = |(node, incarnation, sequence): &(String, u64, u64)| {
+            (node.clone(), Since { incarnation: *incarnation, sequence: *sequence })
+        };
+        let since: Vec<_> = since.iter().map(place).collect();
+        let stream = counted(process, process.transport.subscribe(self.core(), &since, until))?;
         Ok(Box::new(Seated { stream, _seat: seat }))
     }
 

@@ -2,19 +2,22 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use keepwarm_store::identity::NamespaceSpec;
 use keepwarm_store::types::{
-    BlockKey, Epoch, Generation, GetOutcome, LeaseId, MissReason, PutOutcome,
+    BlockKey, Epoch, Generation, GetOutcome, LeaseId, MissReason, PutOutcome, ShedReason,
 };
 use keepwarm_store::{Lookup, Reported};
 
 use super::positions::Run;
 use super::stats::Counts;
-use super::{ClientError, EpochOutcome, EventStream, GetItem, Health, NodeStat, PutItem};
+use super::{
+    ClientError, EpochOutcome, EventStream, GetItem, Health, HealthState, NodeHealth, NodeStat,
+    PutItem,
+};
 use crate::deadline::Deadline;
-use crate::messages::Since;
+use crate::messages::{Announcement, Since, WEIGHT_ORDINARY};
 
 /// One namespace as its client knows it, whatever the connection.
 #[derive(Debug)]
@@ -41,6 +44,8 @@ pub(crate) struct Notes {
     pub(crate) problem: Option<String>,
     /// How it differs from the most similar one that was there before it.
     pub(crate) nearest: Option<String>,
+    /// Nodes that have not acknowledged its epoch, when it was last moved to a larger one.
+    pub(crate) behind: Vec<String>,
 }
 
 impl SpaceCore {
@@ -60,6 +65,13 @@ impl SpaceCore {
         }
     }
 
+    /// Which nodes have not acknowledged its larger epoch.
+    pub(crate) fn left_behind(&self, nodes: Vec<String>) {
+        if let Ok(mut notes) = self.notes.try_lock() {
+            notes.behind = nodes;
+        }
+    }
+
     /// A node refused it.
     pub(crate) fn refused(&self, problem: &str) {
         if let Ok(mut notes) = self.notes.try_lock() {
@@ -67,6 +79,38 @@ impl SpaceCore {
         }
     }
 }
+
+/// What a node says of its share among several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Announced {
+    /// Which life of the node said it.
+    pub(crate) incarnation: u64,
+    /// When that life began, by this client's clock.
+    pub(crate) began: Instant,
+    /// Thousandths of an ordinary node's share.
+    pub(crate) weight_permille: u32,
+    /// It is about to go.
+    pub(crate) draining: bool,
+}
+
+impl Announced {
+    /// As heard just now.
+    pub(crate) fn heard(incarnation: u64, said: Announcement) -> Announced {
+        let (now, age) = (Instant::now(), Duration::from_millis(said.age_ms.min(AGE_MS_MAX)));
+        Announced {
+            incarnation,
+            began: now.checked_sub(age).unwrap_or(now),
+            weight_permille: said.weight_permille.min(WEIGHT_MAX),
+            draining: said.draining,
+        }
+    }
+}
+
+/// A node that is older is as old: nothing grows for a week.
+const AGE_MS_MAX: u64 = 7 * 86_400_000;
+
+/// A node that wants more than this share of an ordinary one's is not believed.
+const WEIGHT_MAX: u32 = 1000 * WEIGHT_ORDINARY;
 
 /// Why a call has no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,12 +130,29 @@ impl From<Unserved> for ClientError {
     }
 }
 
+/// The outcome of a get's block that was not served.
+pub(crate) fn get_rest(reason: MissReason) -> GetOutcome {
+    match reason {
+        MissReason::Throttled => GetOutcome::Throttled,
+        reason => GetOutcome::Miss(reason),
+    }
+}
+
+/// Why a put's block that was not served is not stored.
+pub(crate) fn put_rest(reason: MissReason) -> ShedReason {
+    match reason {
+        MissReason::Deadline => ShedReason::Deadline,
+        MissReason::Identity => ShedReason::Identity,
+        MissReason::Throttled => ShedReason::Busy,
+        _ => ShedReason::StoreDown,
+    }
+}
+
 /// A question about the blocks of a prompt.
 pub(crate) struct LookupAsk<'a> {
     pub(crate) keys: &'a [BlockKey],
     pub(crate) first_position: u64,
     /// As `Transport::wants_runs` asks.
-    #[expect(dead_code, reason = "the transports so far have one node each")]
     pub(crate) runs: &'a [Run],
     pub(crate) lease: Option<Duration>,
 }
@@ -114,6 +175,26 @@ pub(crate) trait Transport: Send + Sync {
     fn counts(&self) -> Arc<Counts>;
 
     fn health(&self) -> Health;
+
+    /// Whether calls are tried.
+    fn is_up(&self) -> bool {
+        self.health().state == HealthState::Up
+    }
+
+    /// How each of several nodes stands.
+    fn nodes(&self) -> Vec<NodeHealth> {
+        Vec::new()
+    }
+
+    /// What the node said of its share last.
+    fn announced(&self) -> Option<Announced> {
+        None
+    }
+
+    /// Asks the node how it is.
+    fn ping(&self, _: Deadline) -> Result<(), Unserved> {
+        Ok(())
+    }
 
     /// Whether blocks are placed by their runs: then each call's `runs` cover its items, else they
     /// are empty.
@@ -198,10 +279,11 @@ pub(crate) trait Transport: Send + Sync {
 
     fn stat(&self, until: Deadline) -> Result<NodeStat, Unserved>;
 
+    /// `since` by the node's name, where there are several.
     fn subscribe(
         &self,
         space: &SpaceCore,
-        since: Option<Since>,
+        since: &[(String, Since)],
         until: Deadline,
     ) -> Result<Box<dyn EventStream>, Unserved>;
 

@@ -1,6 +1,7 @@
 //! The handshake. Its layout is the same in every version, so that two builds that share none can
 //! still tell each other so.
 
+use super::Announcement;
 use crate::codec::{Body, Malformed, Reader, Write, clipped};
 
 /// Most bytes of a name or a transport's name.
@@ -61,6 +62,8 @@ pub struct GreetingReply {
     pub pid: u32,
     /// The node's name.
     pub node: String,
+    /// Its share.
+    pub announcement: Announcement,
     /// Ways to move bytes that this node offers, best first; `unix` is what this one is.
     pub transports: Vec<String>,
     /// What else the node can do; unknown names are ignored.
@@ -75,6 +78,7 @@ impl Body for GreetingReply {
         out.put_u64(self.incarnation);
         out.put_u32(self.pid);
         out.put_counted(clipped(&self.node, NAME_BYTES_MAX).as_bytes());
+        self.announcement.write(out);
         write_names(out, &self.transports);
         write_names(out, &self.capabilities);
     }
@@ -85,6 +89,7 @@ impl Body for GreetingReply {
             incarnation: reader.u64()?,
             pid: reader.u32()?,
             node: reader.text(NAME_BYTES_MAX)?,
+            announcement: Announcement::read(reader)?,
             transports: read_names(reader)?,
             capabilities: read_names(reader)?,
         })

@@ -4,6 +4,7 @@
 //! block is an outcome inside the reply, never a refusal. A code that only a newer node knows is
 //! read as the nearest known one: a client must not take its node for broken.
 
+mod announcement;
 mod attach;
 mod blocks;
 mod detach;
@@ -19,6 +20,7 @@ mod put;
 mod staged;
 mod stat;
 
+pub use announcement::{Announcement, WEIGHT_ORDINARY};
 pub use attach::{AttachReply, AttachRequest};
 pub use blocks::{DropReply, DropRequest, ReportReply, ReportRequest, TouchReply, TouchRequest};
 pub use detach::{DetachReply, DetachRequest};

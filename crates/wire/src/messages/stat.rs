@@ -1,7 +1,7 @@
 //! The node's figures as names and values: a reader takes the names it knows, so that figures can
 //! be added without a new version.
 
-use super::TEXT_BYTES_MAX;
+use super::{Announcement, TEXT_BYTES_MAX};
 use crate::codec::{Body, Malformed, Reader, Write, clipped, length};
 
 /// Most bytes of a figure's name.
@@ -129,6 +129,8 @@ impl Body for PingRequest {
 pub struct PingReply {
     /// The node's incarnation.
     pub incarnation: u64,
+    /// Its share.
+    pub announcement: Announcement,
 }
 
 impl Body for PingReply {
@@ -136,9 +138,10 @@ impl Body for PingReply {
 
     fn write(&self, out: &mut Vec<u8>) {
         out.put_u64(self.incarnation);
+        self.announcement.write(out);
     }
 
     fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
-        Ok(PingReply { incarnation: reader.u64()? })
+        Ok(PingReply { incarnation: reader.u64()?, announcement: Announcement::read(reader)? })
     }
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::address::Address;
+use crate::messages::WEIGHT_ORDINARY;
 
 /// What a server is started with.
 #[derive(Clone, Debug)]
@@ -30,6 +31,9 @@ pub struct ServerConfig {
     /// counts for at most 64 MiB: loads come first. Too low: one get sheds all puts; too high: gets
     /// wait behind them.
     pub put_watermark_bytes: u64,
+    /// Its share of what clients place on several nodes, in thousandths of an ordinary node's; 0
+    /// takes nothing new.
+    pub weight_permille: u32,
     /// A follower of events hears at least this often.
     pub heartbeat: Duration,
 }
@@ -46,6 +50,7 @@ impl ServerConfig {
             handshake: Duration::from_secs(2),
             stall: Duration::from_secs(5),
             put_watermark_bytes: 512 << 20,
+            weight_permille: WEIGHT_ORDINARY,
             heartbeat: Duration::from_secs(1),
         }
     }

@@ -130,6 +130,7 @@ fn greet<'a>(node: &'a Node, channel: &mut impl Channel) -> Result<(Seat<'a>, u1
         incarnation: node.store.incarnation(),
         pid: std::process::id(),
         node: node.config.node.clone(),
+        announcement: node.announcement(),
         transports: vec![String::from("unix")],
         capabilities,
     };
@@ -269,7 +270,8 @@ impl<C: Channel> Conversation<'_, C> {
             Opcode::Ping => {
                 let PingRequest = self.read(body)?;
                 let incarnation = self.node.store.incarnation();
-                self.reply(opcode, &PingReply { incarnation })
+                let announcement = self.node.announcement();
+                self.reply(opcode, &PingReply { incarnation, announcement })
             }
             Opcode::Detach => {
                 let DetachRequest { namespace } = self.read(body)?;

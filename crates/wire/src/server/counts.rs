@@ -59,6 +59,10 @@ pub(super) fn figures(node: &Node) -> Figures {
     number("pid".into(), std::process::id().into());
     number("clients_max".into(), node.config.clients_max as u64);
     number("loads_bytes".into(), node.loads_bytes());
+    let announced = node.announcement();
+    number("age_ms".into(), announced.age_ms);
+    number("weight_permille".into(), announced.weight_permille.into());
+    number("draining".into(), announced.draining.into());
     for (name, count) in [
         ("connections", &counts.connections),
         ("accepted", &counts.accepted),

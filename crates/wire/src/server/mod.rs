@@ -147,6 +147,14 @@ impl Server {
         self.listener.wait_until_empty(Deadline::after(time))
     }
 
+    /// Tells clients of several nodes what share this one wants, and whether to put elsewhere
+    /// because it is about to go. It serves on, reads and puts alike: they move away by themselves.
+    pub fn announce(&self, weight_permille: u32, draining: bool) {
+        if !self.is_inherited() {
+            self.listener.node.announce(weight_permille, draining);
+        }
+    }
+
     /// Ends all connections and threads, and removes the socket if it is still this server's.
     pub fn stop(self) {}
 

@@ -1,8 +1,8 @@
 //! What all connections of a server share.
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use keepwarm_store::Store;
 
@@ -11,6 +11,7 @@ use super::counts::Counts;
 use super::sessions::Sessions;
 use crate::frame_io::GROWTH_BYTES;
 use crate::frames::BODY_BYTES_MAX;
+use crate::messages::Announcement;
 
 /// Bytes of buffers for large bodies at once, on all connections.
 const BODIES_BYTES_MAX: u64 = 16 * BODY_BYTES_MAX as u64;
@@ -42,6 +43,10 @@ pub struct Node {
     idle_nanos: AtomicU64,
     /// Why nobody reaches it any more.
     lost: OnceLock<String>,
+    began: Instant,
+    weight_permille: AtomicU32,
+    /// Whether clients are to put elsewhere, long before connections end.
+    leaving: AtomicBool,
     pub(super) sessions: Sessions,
 }
 
@@ -53,11 +58,14 @@ impl Node {
             sessions: Sessions::new(config.clients_max),
             idle_nanos: AtomicU64::new(nanos(config.idle)),
             lost: OnceLock::new(),
+            weight_permille: AtomicU32::new(config.weight_permille),
             config,
             counts: Counts::default(),
             phase: AtomicU8::new(Phase::Serving as u8),
             loads_bytes: AtomicU64::new(0),
             bodies_bytes: AtomicU64::new(0),
+            began: Instant::now(),
+            leaving: AtomicBool::new(false),
         }
     }
 
@@ -92,6 +100,22 @@ impl Node {
     /// a drain sees a connection idle and ends it, or the connection sees the drain.
     pub(super) fn advance(&self, phase: Phase) {
         self.phase.fetch_max(phase as u8, Ordering::SeqCst);
+    }
+
+    /// What clients hear of its share.
+    pub(super) fn announcement(&self) -> Announcement {
+        let leaving = self.leaving.load(Ordering::Acquire) || self.phase() != Phase::Serving;
+        Announcement {
+            age_ms: u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX),
+            weight_permille: self.weight_permille.load(Ordering::Acquire),
+            draining: leaving,
+        }
+    }
+
+    /// Changes what clients hear; they ask about once a second.
+    pub(super) fn announce(&self, weight_permille: u32, draining: bool) {
+        self.weight_permille.store(weight_permille, Ordering::Release);
+        self.leaving.store(draining, Ordering::Release);
     }
 
     /// Ends the sessions of clients that have no connection, and with them their leases.

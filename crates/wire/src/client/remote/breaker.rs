@@ -16,15 +16,15 @@ use super::Node;
 use crate::deadline::Deadline;
 
 /// Failures in a row after which calls are no longer tried.
-const FAILURES: u32 = 3;
+pub(super) const FAILURES: u32 = 3;
 const WAIT_LEAST: Duration = Duration::from_millis(50);
 const WAIT_MOST: Duration = Duration::from_secs(2);
 /// How long one attempt may take.
 const ATTEMPT: Duration = Duration::from_secs(1);
 const STACK_BYTES: usize = 256 << 10;
 
-#[derive(Default)]
 pub(super) struct Breaker {
+    failures_max: u32,
     down: AtomicBool,
     signal: Arc<Signal>,
 }
@@ -51,6 +51,10 @@ impl Signal {
 }
 
 impl Breaker {
+    pub(super) fn new(failures_max: u32) -> Breaker {
+        Breaker { failures_max, down: AtomicBool::new(false), signal: Arc::default() }
+    }
+
     pub(super) fn lets_pass(&self) -> bool {
         !self.down.load(Ordering::Acquire)
     }
@@ -71,7 +75,7 @@ impl Breaker {
         let mut state = self.signal.lock();
         state.failures = state.failures.saturating_add(1);
         state.last_error = Some(error);
-        (at_once || state.failures >= FAILURES) && !self.down.swap(true, Ordering::AcqRel)
+        (at_once || state.failures >= self.failures_max) && !self.down.swap(true, Ordering::AcqRel)
     }
 
     /// Makes sure that a thread asks for the node while it is down. Without one (the system may

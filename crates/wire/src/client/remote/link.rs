@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use keepwarm_store::types::{Epoch, NamespaceId};
+use keepwarm_store::types::{Epoch, MissReason, NamespaceId};
 
 use super::dial::Dialer;
 use crate::channel::{Patience, Socket};
 use crate::client::ConnectConfig;
 use crate::client::shm::Staging;
-use crate::client::transport::SpaceCore;
+use crate::client::transport::{Announced, SpaceCore, Unserved};
 use crate::codec::{Body, Malformed, decode};
 use crate::deadline::Deadline;
 use crate::frame_io::{Broken, expect, flush, receive_body, receive_header};
@@ -20,8 +20,8 @@ use crate::frames::{
     FrameHead, Header, Opcode, VERSION, VERSION_OLDEST, Violation, append_frame, flags,
 };
 use crate::messages::{
-    AttachReply, AttachRequest, DetachReply, DetachRequest, Greeting, GreetingReply, Refusal,
-    RefusalCode, StatReply, StatRequest, StatValue, Token,
+    Announcement, AttachReply, AttachRequest, DetachReply, DetachRequest, Greeting, GreetingReply,
+    Refusal, RefusalCode, StatReply, StatRequest, StatValue, Token,
 };
 
 /// How long a refused namespace is not asked for again on one connection.
@@ -83,6 +83,24 @@ impl From<Malformed> for Cut {
     }
 }
 
+impl From<Cut> for Unserved {
+    fn from(cut: Cut) -> Unserved {
+        match cut {
+            Cut::Deadline => Unserved::Missed(MissReason::Deadline),
+            Cut::Refused(refusal) if refusal.is_identity() => {
+                Unserved::Missed(MissReason::Identity)
+            }
+            Cut::Refused(refusal) => Unserved::Refused(refusal.text),
+            Cut::Busy { .. } => Unserved::Missed(MissReason::Throttled),
+            Cut::Down
+            | Cut::Unreachable(_)
+            | Cut::Stream(_)
+            | Cut::Violation(_)
+            | Cut::TurnedAway(_) => Unserved::Missed(MissReason::StoreDown),
+        }
+    }
+}
+
 impl Refusal {
     /// Whether the node will not have this namespace: the blocks miss for it.
     pub(super) fn is_identity(&self) -> bool {
@@ -98,6 +116,7 @@ pub(super) struct Peer {
     pub(super) name: String,
     /// Whether it gives its arena out over this connection.
     pub(super) offers_memory: bool,
+    pub(super) announced: Announced,
 }
 
 /// One connection.
@@ -137,7 +156,9 @@ impl Link {
         until: Deadline,
     ) -> Result<Link, Cut> {
         let socket = dialer.dial(&config.address, until)?;
-        let peer = Peer { incarnation: 0, pid: 0, name: String::new(), offers_memory: false };
+        let announced = Announced::heard(0, Announcement::NOTHING);
+        let (name, offers_memory) = (String::new(), false);
+        let peer = Peer { incarnation: 0, pid: 0, name, offers_memory, announced };
         let mut link = Link {
             socket,
             version: VERSION,
@@ -167,9 +188,10 @@ impl Link {
             return Err(Cut::Violation(violation));
         }
         link.version = reply.version;
-        let GreetingReply { incarnation, pid, node: name, capabilities, .. } = reply;
+        let GreetingReply { incarnation, pid, node: name, capabilities, announcement, .. } = reply;
         let offers_memory = capabilities.iter().any(|name| name == "shm");
-        link.peer = Peer { incarnation, pid, name, offers_memory };
+        let announced = Announced::heard(incarnation, announcement);
+        link.peer = Peer { incarnation, pid, name, offers_memory, announced };
         Ok(link)
     }
 

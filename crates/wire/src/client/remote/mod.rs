@@ -1,10 +1,11 @@
 //! A node over a socket.
 //!
-//! `dial.rs` connects, `link.rs` is one connection, `pool.rs` the few there may be, `breaker.rs`
+//! `dial.rs` connects, `link.rs` is one connection, `announced.rs` what its node says of itself, `pool.rs` the few there may be, `breaker.rs`
 //! decides whether calls are tried and asks for a lost node in the background; `reads.rs`,
 //! `writes.rs` and `follow.rs` move more than a frame. `mapped.rs`,
 //! `located.rs` and `staged.rs` are the frames of `client/shm`.
 
+mod announced;
 mod breaker;
 mod dial;
 mod first;
@@ -24,18 +25,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use keepwarm_store::types::{
-    BlockKey, Clock, Epoch, Generation, GetOutcome, LeaseId, MissReason, PutOutcome,
-};
+use keepwarm_store::types::{BlockKey, Clock, Epoch, Generation, GetOutcome, LeaseId, PutOutcome};
 use keepwarm_store::{Lookup, Reported, SystemClock};
 
-use self::breaker::Breaker;
+use self::breaker::{Breaker, FAILURES};
 use self::dial::Dialer;
 use self::link::{Cut, Link, Peer};
 use self::pool::{Place, Pool};
 use super::positions::Run;
 use super::stats::{Counts, add};
-use super::transport::{LookupAsk, SpaceCore, Transport, Unserved, keys_here};
+use super::transport::{Announced, LookupAsk, SpaceCore, Transport, Unserved, keys_here};
 use super::{
     ConnectConfig, ConnectError, EpochOutcome, EventStream, GetItem, Health, HealthState, NodeStat,
     PutItem,
@@ -87,6 +86,14 @@ struct Node {
 impl Remote {
     /// Connects nothing yet.
     pub(super) fn new(config: &ConnectConfig) -> Result<Remote, ConnectError> {
+        Remote::with(config, Arc::default(), FAILURES)
+    }
+
+    fn with(
+        config: &ConnectConfig,
+        counts: Arc<Counts>,
+        failures_max: u32,
+    ) -> Result<Remote, ConnectError> {
         let mut token = [0; 16];
         rustix::rand::getrandom(&mut token, rustix::rand::GetRandomFlags::empty())
             .map_err(io::Error::from)?;
@@ -95,8 +102,8 @@ impl Remote {
             dialer: Dialer::default(),
             token: Token(token),
             pool: Pool::new(config.connections_max),
-            breaker: Breaker::default(),
-            counts: Arc::default(),
+            breaker: Breaker::new(failures_max),
+            counts,
             incarnation: AtomicU64::new(0),
             peer: Mutex::new(None),
             departures: AtomicU64::new(0),
@@ -206,11 +213,11 @@ impl Node {
         let link = Link::open(&self.dialer, &self.config, self.token, until)?;
         add(&self.counts.connections, 1);
         let before = self.incarnation.swap(link.peer.incarnation, Ordering::AcqRel);
+        if let Ok(mut peer) = self.peer.lock() {
+            *peer = Some(link.peer.clone());
+        }
         if before != link.peer.incarnation {
             self.pool.clear();
-            if let Ok(mut peer) = self.peer.lock() {
-                *peer = Some(link.peer.clone());
-            }
             if before != 0 {
                 add(&self.counts.reconnects, 1);
             }
@@ -224,6 +231,7 @@ impl Node {
         if matches!(cut, Cut::Busy { .. }) {
             return;
         }
+        self.heard_goodbye(cut);
         let at_once = matches!(cut, Cut::Unreachable(_));
         if self.breaker.failed(cut.to_string(), at_once) {
             self.pool.clear();
@@ -264,6 +272,21 @@ impl Transport for Remote {
             incarnation: peer.as_ref().map(|peer| peer.incarnation),
             node: peer.map(|peer| (peer.name, peer.pid)),
         }
+    }
+
+    fn is_up(&self) -> bool {
+        self.node.breaker.lets_pass()
+    }
+
+    fn announced(&self) -> Option<Announced> {
+        self.node.announced()
+    }
+
+    fn ping(&self, until: Deadline) -> Result<(), Unserved> {
+        let PingReply { incarnation, announcement } =
+            self.call(Opcode::Ping, |out| PingRequest.write(out), until)?;
+        self.node.heard(Announced::heard(incarnation, announcement));
+        Ok(())
     }
 
     fn attach(&self, space: &SpaceCore, until: Deadline) -> Result<(), Unserved> {
@@ -440,7 +463,7 @@ impl Transport for Remote {
     fn subscribe(
         &self,
         space: &SpaceCore,
-        since: Option<Since>,
+        since: &[(String, Since)],
         until: Deadline,
     ) -> Result<Box<dyn EventStream>, Unserved> {
         if !self.node.breaker.lets_pass() {
@@ -449,6 +472,7 @@ impl Transport for Remote {
         }
         let mut link = self.node.open(until).inspect_err(|cut| self.node.failed(cut))?;
         let namespace = link.namespace(space, until)?;
+        let since = since.first().map(|(_, since)| *since);
         Ok(Box::new(follow::Follow::start(link, namespace, since, until)?))
     }
 
@@ -464,24 +488,6 @@ impl Drop for Remote {
         // closed, never shut down.
         if self.process == ProcessId::here() {
             self.close();
-        }
-    }
-}
-
-impl From<Cut> for Unserved {
-    fn from(cut: Cut) -> Unserved {
-        match cut {
-            Cut::Deadline => Unserved::Missed(MissReason::Deadline),
-            Cut::Refused(refusal) if refusal.is_identity() => {
-                Unserved::Missed(MissReason::Identity)
-            }
-            Cut::Refused(refusal) => Unserved::Refused(refusal.text),
-            Cut::Busy { .. } => Unserved::Missed(MissReason::Throttled),
-            Cut::Down
-            | Cut::Unreachable(_)
-            | Cut::Stream(_)
-            | Cut::Violation(_)
-            | Cut::TurnedAway(_) => Unserved::Missed(MissReason::StoreDown),
         }
     }
 }
