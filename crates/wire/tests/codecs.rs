@@ -329,24 +329,22 @@ fn a_frame_by_hand() {
     let mut frame = Vec::new();
     let head = FrameHead {
         version: 1,
-        code: Opcode::Ping as u8,
+        code: Opcode::Touch as u8,
         flags: flags::REPLY,
         correlation: 0x0102_0304_0506_0708,
         payload_bytes: 0,
     };
-    let announcement = Announcement { age_ms: 1, weight_permille: 1000, draining: false };
-    let reply = PingReply { incarnation: 9, announcement };
-    append_frame(&mut frame, head, |out| reply.write(out)).unwrap();
+    append_frame(&mut frame, head, |out| TouchReply(9).write(out)).unwrap();
     let expected_head = [
-        b'K', b'W', b'R', b'M', 1, 0, 15, 1, 8, 7, 6, 5, 4, 3, 2, 1, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+        b'K', b'W', b'R', b'M', 1, 0, 7, 1, 8, 7, 6, 5, 4, 3, 2, 1, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0,
         0, 0, 0, 0, 0, 0,
     ];
     assert_eq!(frame[..32], expected_head);
     let mut hashed = expected_head.to_vec();
-    hashed.extend_from_slice(&9u64.to_le_bytes());
+    hashed.extend_from_slice(&9u32.to_le_bytes());
     let checksum = keepwarm_store::checksum::xxh3_64(&hashed);
     assert_eq!(frame[32..40], checksum.to_le_bytes());
-    assert_eq!(frame[40..], 9u64.to_le_bytes());
+    assert_eq!(frame[40..], 9u32.to_le_bytes());
 }
 
 #[test]

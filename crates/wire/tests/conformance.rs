@@ -1,40 +1,70 @@
-//! What every transport does alike. Each test runs over the store in this process, over the socket
-//! and by shared memory.
+//! What every transport does alike. Each test runs over the store in this process, over the socket,
+//! by shared memory, and over three nodes.
 
 mod support;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use keepwarm_store::Store;
 use keepwarm_store::types::{Epoch, GetOutcome, MissReason, PutOutcome, ShedReason};
 use keepwarm_store::{EventBatch, EventKind, Reported};
+use keepwarm_store::{Stats, Store};
 use keepwarm_wire::{
     ClientError, EpochOutcome, GetItem, HealthState, Memory, PutItem, TransportChoice,
 };
 
 use support::{
-    LONG, Node, attach, content, eventually, get, key, key_check, keys, put, spec, store,
+    Fleet, LONG, Node, attach, content, eventually, get, key, key_check, keys, put, spec, store,
 };
 
 const LENGTH: usize = 70_000;
 
-/// Over each transport, to a store of its own.
-fn over_all(mebibytes: u64, test: impl Fn(&Memory, &Arc<Store>)) {
-    let embedded = store(mebibytes);
-    test(&Memory::embedded(embedded.clone()), &embedded);
-    embedded.check().expect("inproc: the store adds up");
-    for transport in [TransportChoice::Unix, TransportChoice::Shm] {
-        let node = Node::start(mebibytes);
-        let memory = node.connect_by(transport);
-        test(&memory, &node.store);
-        drop(memory);
+/// The stores behind a memory.
+struct Stores(Vec<Arc<Store>>);
+
+impl Stores {
+    fn sum(&self, of: impl Fn(&Stats) -> u64) -> u64 {
+        self.0.iter().map(|store| of(&store.stats())).sum()
+    }
+
+    /// The life of the only one; of several they are one number of which nobody knows more.
+    fn incarnation(&self) -> Option<u64> {
+        if let [one] = &self.0[..] { Some(one.incarnation()) } else { None }
+    }
+
+    fn check(&self, name: &str) {
         // What a connection held goes with it, and the node may not have seen its end yet.
         eventually("nothing is read or written", LONG, || {
-            let stats = node.store.stats();
-            (stats.reads_in_flight, stats.writing_bytes) == (0, 0)
+            self.sum(|stats| stats.reads_in_flight + stats.writing_bytes) == 0
         });
-        node.store.check().unwrap_or_else(|error| panic!("{transport:?}: {error}"));
+        for store in &self.0 {
+            store.check().unwrap_or_else(|problem| panic!("{name}: {problem}"));
+        }
+    }
+}
+
+/// Over each transport, to stores of its own.
+fn over_all(mebibytes: u64, test: impl Fn(&Memory, &Stores)) {
+    over_one(mebibytes, &test);
+    for transport in [TransportChoice::Unix, TransportChoice::Shm] {
+        let fleet = Fleet::start(3, mebibytes);
+        let stores = Stores(fleet.nodes.iter().map(|node| node.store.clone()).collect());
+        test(&fleet.connect_by(transport), &stores);
+        stores.check(&format!("three nodes by {transport:?}"));
+    }
+}
+
+/// Over those that have one node.
+fn over_one(mebibytes: u64, test: impl Fn(&Memory, &Stores)) {
+    let embedded = store(mebibytes);
+    let stores = Stores(vec![embedded.clone()]);
+    test(&Memory::embedded(embedded), &stores);
+    stores.check("inproc");
+    for transport in [TransportChoice::Unix, TransportChoice::Shm] {
+        let node = Node::start(mebibytes);
+        let stores = Stores(vec![node.store.clone()]);
+        test(&node.connect_by(transport), &stores);
+        stores.check(&format!("{transport:?}"));
     }
 }
 
@@ -55,12 +85,12 @@ fn what_is_put_is_got() {
 /// More blocks than a store has places for incomplete ones: none may be shed for that.
 #[test]
 fn a_batch_of_any_length_is_stored() {
-    over_all(640, |memory, store| {
+    over_all(640, |memory, stores| {
         let space = attach(memory, "m");
         let keys = keys(5, 9_000);
         assert!(put(&space, &keys, 1_000, LONG).iter().all(|o| *o == PutOutcome::Stored));
         assert!(get(&space, &keys, 1_000, LONG).iter().all(|o| *o == GetOutcome::Ok));
-        assert_eq!(store.stats().blocks, 9_000);
+        assert_eq!(stores.sum(|stats| stats.blocks), 9_000);
     });
 }
 
@@ -79,7 +109,7 @@ fn every_length_arrives() {
 
 #[test]
 fn a_lookup_finds_the_prefix_and_names_the_first_miss() {
-    over_all(64, |memory, store| {
+    over_all(64, |memory, stores| {
         let space = attach(memory, "m");
         let all = keys(2, 10);
         put(&space, &all[..4], LENGTH, LONG);
@@ -88,18 +118,18 @@ fn a_lookup_finds_the_prefix_and_names_the_first_miss() {
         assert_eq!((found.prefix, found.miss), (4, Some(MissReason::Absent)));
         let hits: Vec<bool> = found.hits.iter().map(Option::is_some).collect();
         assert_eq!(hits, [true, true, true, true, false, false, true, true, false, false]);
-        assert_eq!(found.incarnation, store.incarnation());
+        assert_eq!(found.incarnation, stores.incarnation().unwrap_or(found.incarnation));
         let hit = found.hits[0].unwrap();
         assert_eq!(hit.length as usize, LENGTH);
         let expected = keepwarm_store::checksum::xxh3_64(&content(all[0], LENGTH));
         assert_eq!(hit.checksum, expected);
         let lease = found.lease.expect("a lease");
         assert!(found.lease_ms > 0 && found.lease_ms <= 10_000);
-        assert_eq!(store.stats().leases, 1);
+        assert!((1..=3).contains(&stores.sum(|stats| stats.leases)));
         assert!(space.renew(lease, Duration::from_secs(3), LONG).unwrap());
         space.release(lease, LONG).unwrap();
         assert!(!space.renew(lease, Duration::from_secs(3), LONG).unwrap());
-        assert_eq!(store.stats().leases, 0);
+        assert_eq!(stores.sum(|stats| stats.leases), 0);
     });
 }
 
@@ -244,12 +274,12 @@ fn a_report_of_good_bytes_finds_them_intact() {
 
 #[test]
 fn events_start_with_a_snapshot_and_go_on_after_a_break() {
-    over_all(64, |memory, store| {
+    over_one(64, |memory, stores| {
         let space = attach(memory, "m");
         put(&space, &keys(11, 3), 5000, LONG);
         let mut stream = space.subscribe(None, LONG).unwrap();
         let first = stream.next_batch(LONG).unwrap();
-        assert_eq!(first, EventBatch::Resync { incarnation: store.incarnation() });
+        assert_eq!(first, EventBatch::Resync { incarnation: stores.incarnation().unwrap() });
         let mut known = 0;
         loop {
             match stream.next_batch(LONG).unwrap() {
@@ -312,15 +342,15 @@ fn misuse_is_an_error_that_names_the_limit() {
 
 #[test]
 fn figures_and_health_are_there_and_close_ends_it() {
-    over_all(16, |memory, store| {
+    over_all(16, |memory, stores| {
         let space = attach(memory, "m");
         put(&space, &[key(13, 0)], 5000, LONG);
         let stat = memory.stat(LONG).unwrap();
         assert_eq!(stat.number("store.blocks_stored"), Some(1));
-        assert_eq!(stat.number("store.incarnation"), Some(store.incarnation()));
+        assert_eq!(stat.number("store.incarnation"), stores.incarnation());
         let health = memory.health();
         assert_eq!((health.state, health.last_error), (HealthState::Up, None));
-        assert_eq!(health.incarnation, Some(store.incarnation()));
+        assert_eq!(health.incarnation, stores.incarnation().or(health.incarnation));
         memory.close();
         assert_eq!(memory.health().state, HealthState::Closed);
         assert_eq!(space.touch(&[], LONG), Err(ClientError::Closed));

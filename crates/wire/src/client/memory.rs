@@ -103,7 +103,7 @@ impl Memory {
     /// range.
     pub fn connect(config: ConnectConfig) -> Result<Memory, ConnectError> {
         let until = Deadline::after(config.deadline);
-        let transport = transport(&config, Some(until))?;
+        let transport = transport(Remote::new(&config)?, &config, Some(until))?;
         Ok(Memory { shared: Arc::new(Shared::new(Origin::Node(config), transport)) })
     }
 
@@ -218,12 +218,12 @@ impl Memory {
     }
 }
 
-/// A way to one node; with a time, one that has tried to reach it.
-fn transport(
+/// The way to one node, the best there is to `remote`; with a time, one that has tried to reach it.
+pub(super) fn transport(
+    remote: Remote,
     config: &ConnectConfig,
     first: Option<Deadline>,
 ) -> Result<Box<dyn Transport>, ConnectError> {
-    let remote = Remote::new(config)?;
     if let Some(until) = first {
         remote.connect_first(until)?;
     }
@@ -302,10 +302,12 @@ impl Shared {
         match &self.origin {
             // The arena is shared with the parent, its bookkeeping is not: hands off.
             Origin::Store(_) => Box::new(Gone::new("the embedded store stayed in the parent")),
-            Origin::Node(config) => match transport(config, None) {
-                Ok(transport) => transport,
-                Err(_) => Box::new(Gone::new("no random numbers after the fork")),
-            },
+            Origin::Node(config) => {
+                match Remote::new(config).and_then(|way| transport(way, config, None)) {
+                    Ok(transport) => transport,
+                    Err(_) => Box::new(Gone::new("no random numbers after the fork")),
+                }
+            }
             Origin::Fleet(config) => match Fleet::new(config) {
                 Ok(fleet) => Box::new(fleet),
                 Err(_) => Box::new(Gone::new("no random numbers after the fork")),

@@ -18,7 +18,8 @@ use keepwarm_store::identity::{ChainKey, NamespaceSpec, TenantSecret, Value};
 use keepwarm_store::types::{BlockKey, Epoch, GetOutcome, PutOutcome};
 use keepwarm_store::{Store, StoreConfig, SystemClock};
 use keepwarm_wire::{
-    ConnectConfig, GetItem, Memory, PutItem, Server, ServerConfig, Space, TransportChoice,
+    Address, ConnectConfig, FleetConfig, GetItem, Memory, PutItem, Seed, Server, ServerConfig,
+    Space, TransportChoice,
 };
 
 pub const SECOND: Duration = Duration::from_secs(1);
@@ -28,6 +29,11 @@ pub const LONG: Duration = Duration::from_secs(30);
 
 /// A namespace whose only difference from others is its model.
 pub fn spec(model: &str, parts: i64) -> NamespaceSpec {
+    spec_of_runs(model, parts, 1)
+}
+
+/// As `spec`, with runs of so many blocks.
+pub fn spec_of_runs(model: &str, parts: i64, runs: i64) -> NamespaceSpec {
     let text = |name: &str, value: &str| (name.to_owned(), Value::Str(value.to_owned()));
     let number = |name: &str, value: i64| (name.to_owned(), Value::Int(value));
     NamespaceSpec::new([
@@ -50,7 +56,7 @@ pub fn spec(model: &str, parts: i64) -> NamespaceSpec {
         text("parallel", "tp=1,pp=1"),
         text("connector", "test/1"),
         number("parts", parts),
-        number("run_blocks", 16),
+        number("run_blocks", runs),
     ])
     .expect("a complete namespace")
 }
@@ -244,6 +250,36 @@ pub fn connect_by(path: &Path, transport: TransportChoice) -> Memory {
         config.deadline = LONG;
     }
     Memory::connect(config).expect("a path that can work")
+}
+
+/// Several nodes in this process.
+pub struct Fleet {
+    pub nodes: Vec<Node>,
+}
+
+impl Fleet {
+    pub fn start(nodes: usize, mebibytes: u64) -> Fleet {
+        Fleet { nodes: (0..nodes).map(|_| Node::start(mebibytes)).collect() }
+    }
+
+    pub fn config(&self) -> FleetConfig {
+        let seed = |node: &Node| Seed::Node(Address::from(&node.path));
+        let seeds = self.nodes.iter().map(seed).collect();
+        FleetConfig::new(seeds, ConnectConfig::new(&self.nodes[0].path))
+    }
+
+    pub fn connect_by(&self, transport: TransportChoice) -> Memory {
+        let mut config = self.config();
+        config.each.transport = transport;
+        if transport == TransportChoice::Shm {
+            config.each.deadline = LONG;
+        }
+        Memory::connect_fleet(config).expect("settings that can be")
+    }
+
+    pub fn connect(&self) -> Memory {
+        Memory::connect_fleet(self.config()).expect("settings that can be")
+    }
 }
 
 /// Waits until `done`, or fails after `limit`.

@@ -1,12 +1,15 @@
 //! What a fleet is started with.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::names::resolve;
 use super::{Fleet, FleetTiming, Leases, Legs, Member, Roster, Watch};
 use crate::address::{Address, AddressError};
+use crate::client::memory::transport;
 use crate::client::remote::Remote;
 use crate::client::stats::Counts;
+use crate::client::transport::Transport;
 use crate::client::{ConnectConfig, ConnectError};
 use crate::deadline::Deadline;
 use crate::process::ProcessId;
@@ -80,13 +83,15 @@ impl FleetConfig {
         Ok(())
     }
 
-    /// The way to the node of this name.
-    pub(super) fn remote(
+    /// The way to one of the nodes; with a time, one that has tried to reach it.
+    pub(super) fn transport(
         &self,
         address: Address,
         counts: &Arc<Counts>,
-    ) -> Result<Remote, ConnectError> {
-        Remote::of_fleet(&ConnectConfig { address, ..self.each.clone() }, counts.clone())
+        first: Option<Deadline>,
+    ) -> Result<Box<dyn Transport>, ConnectError> {
+        let config = ConnectConfig { address, ..self.each.clone() };
+        transport(Remote::of_fleet(&config, counts.clone())?, &config, first)
     }
 }
 
@@ -114,30 +119,21 @@ impl Fleet {
     fn made(config: &FleetConfig, until: Option<Deadline>) -> Result<Fleet, ConnectError> {
         config.check()?;
         let (counts, legs): (Arc<Counts>, Arc<Legs>) = Default::default();
-        let mut remotes = Vec::new();
-        for (name, address) in addresses(&config.seeds, until.is_some()) {
-            remotes.push((name, config.remote(address, &counts)?));
+        let nodes = addresses(&config.seeds, until.is_some());
+        let connect = |address: &Address| config.transport(address.clone(), &counts, until);
+        let connect = &connect;
+        let tried = legs.run(nodes.iter().map(|(_, address)| move || connect(address)).collect());
+        let none = tried.iter().all(Result::is_err);
+        let (mut members, now) = (Vec::new(), Instant::now());
+        for ((name, address), tried) in nodes.into_iter().zip(tried) {
+            let transport = match tried {
+                Ok(transport) => transport,
+                Err(error) if none || is_hopeless(&error) => return Err(error),
+                // The others serve; it is asked for like one that is not there.
+                Err(_) => config.transport(address, &counts, None)?,
+            };
+            members.push(Arc::new(Member::new(name, transport, false, now)));
         }
-        if let Some(until) = until {
-            let first = |(_, remote): &(String, Remote)| remote.connect_first(until);
-            let first = &first;
-            let tried = legs.run(remotes.iter().map(|remote| move || first(remote)).collect());
-            let all = tried.iter().all(Result::is_err);
-            for error in tried.into_iter().filter_map(Result::err) {
-                let hopeless = matches!(
-                    error,
-                    ConnectError::Config { .. }
-                        | ConnectError::PathTooLong { .. }
-                        | ConnectError::NotASocket { .. }
-                );
-                if all || hopeless {
-                    return Err(error);
-                }
-            }
-        }
-        let now = std::time::Instant::now();
-        let member = |(name, remote)| Arc::new(Member::new(name, Box::new(remote), false, now));
-        let members = remotes.into_iter().map(member).collect();
         let roster = Arc::new(Roster::new(members, config.timing));
         let watch = Watch::start(&roster, &legs, config, &counts);
         let mut random = [0; 8];
@@ -146,6 +142,12 @@ impl Fleet {
         let leases = Leases::new(u64::from_le_bytes(random));
         Ok(Fleet { process: ProcessId::here(), roster, legs, leases, counts, watch })
     }
+}
+
+/// Whether the setting is wrong, and not the node.
+fn is_hopeless(error: &ConnectError) -> bool {
+    use ConnectError::{Config, NotASocket, PathTooLong};
+    matches!(error, Config { .. } | PathTooLong { .. } | NotASocket { .. })
 }
 
 /// Names and addresses of the nodes; `resolved`: of those behind names too.

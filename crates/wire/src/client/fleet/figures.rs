@@ -13,6 +13,8 @@ use std::collections::HashMap;
 use crate::client::{HealthState, NodeHealth, NodeStat};
 use crate::messages::StatValue;
 
+type Figures = Vec<(String, StatValue)>;
+
 /// Numbers that are yes or no: of all nodes only if of each.
 const OF_ALL: [&str; 1] = ["store.epochs_durable"];
 /// Numbers whose sum means nothing.
@@ -41,7 +43,7 @@ pub(super) fn merge(health: &[NodeHealth], stats: Vec<(usize, NodeStat)>) -> Nod
 
 #[derive(Default)]
 struct Sums {
-    figures: Vec<(String, StatValue)>,
+    figures: Figures,
     places: HashMap<String, usize>,
 }
 
@@ -71,8 +73,8 @@ impl Sums {
 }
 
 /// Namespaces by fingerprint: each node has numbers of its own.
-fn namespaces(stats: &[(usize, NodeStat)]) -> Vec<(String, StatValue)> {
-    let mut known: Vec<(String, Vec<(String, StatValue)>)> = Vec::new();
+fn namespaces(stats: &[(usize, NodeStat)]) -> Figures {
+    let mut known: Vec<(String, Figures)> = Vec::new();
     for (_, stat) in stats {
         for (fingerprint, figures) in of_one_node(stat) {
             let Some((_, sums)) = known.iter_mut().find(|(of, _)| *of == fingerprint) else {
@@ -95,8 +97,8 @@ fn namespaces(stats: &[(usize, NodeStat)]) -> Vec<(String, StatValue)> {
 }
 
 /// The namespaces of one node: fingerprint, and figures without the number.
-fn of_one_node(stat: &NodeStat) -> Vec<(String, Vec<(String, StatValue)>)> {
-    let mut found: Vec<(String, String, Vec<(String, StatValue)>)> = Vec::new();
+fn of_one_node(stat: &NodeStat) -> Vec<(String, Figures)> {
+    let mut found: Vec<(String, String, Figures)> = Vec::new();
     for (name, value) in &stat.0 {
         let Some(rest) = name.strip_prefix("namespace.") else { continue };
         let Some((number, figure)) = rest.split_once('.') else { continue };
@@ -113,12 +115,7 @@ fn of_one_node(stat: &NodeStat) -> Vec<(String, Vec<(String, StatValue)>)> {
     found.into_iter().map(|(_, fingerprint, figures)| (fingerprint, figures)).collect()
 }
 
-fn of_node(
-    figures: &mut Vec<(String, StatValue)>,
-    place: usize,
-    node: &NodeHealth,
-    own: Option<&NodeStat>,
-) {
+fn of_node(figures: &mut Figures, place: usize, node: &NodeHealth, own: Option<&NodeStat>) {
     let mut push = |name: &str, value| figures.push((format!("node.{place}.{name}"), value));
     push("name", StatValue::Text(node.name.clone()));
     push("state", StatValue::Text(node.state.name().to_owned()));
@@ -149,9 +146,9 @@ mod tests {
     }
 
     fn health(name: &str) -> NodeHealth {
-        let (last_error, incarnation, node) = (None, Some(1), None);
+        let (last_error, fallback, incarnation, node) = (None, None, Some(1), None);
         let state = HealthState::Up;
-        let health = Health { state, last_error, transport: "unix", incarnation, node };
+        let health = Health { state, last_error, transport: "unix", fallback, incarnation, node };
         let (name, state) = (name.to_owned(), NodeState::Steady);
         NodeHealth { name, health, state, share: 0.5, weight: 1.0 }
     }

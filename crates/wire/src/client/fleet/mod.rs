@@ -160,7 +160,14 @@ impl Transport for Fleet {
     fn health(&self) -> Health {
         let (state, last_error) = self.roster.state();
         let incarnation = Some(self.roster.incarnation());
-        Health { state, last_error, transport: self.name(), incarnation, node: None }
+        Health {
+            state,
+            last_error,
+            transport: self.name(),
+            fallback: None,
+            incarnation,
+            node: None,
+        }
     }
 
     fn nodes(&self) -> Vec<NodeHealth> {

@@ -11,7 +11,6 @@ use super::members::Roster;
 use super::{Legs, names};
 use crate::address::Address;
 use crate::client::stats::Counts;
-use crate::client::transport::Transport;
 use crate::deadline::Deadline;
 
 /// How often nodes are asked how they are.
@@ -88,10 +87,7 @@ fn ask_names(roster: &Weak<Roster>, config: &FleetConfig, counts: &Arc<Counts>) 
     let listed = names::all(&config.seeds, &names::resolve);
     let Some(roster) = roster.upgrade() else { return false };
     if let Some(listed) = listed {
-        roster.set(&listed, |name| {
-            let remote = config.remote(Address::parse(name).ok()?, counts).ok()?;
-            Some(Box::new(remote) as Box<dyn Transport>)
-        });
+        roster.set(&listed, |name| config.transport(Address::parse(name).ok()?, counts, None).ok());
     }
     true
 }

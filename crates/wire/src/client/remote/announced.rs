@@ -1,16 +1,24 @@
-//! What a node says of its share, kept for those who place on several nodes.
+//! What a node says of its share, kept for those who place on several nodes, and how long it may
+//! wait for us.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::link::Cut;
 use super::{ConnectConfig, ConnectError, Node, Remote};
 use crate::client::stats::Counts;
-use crate::client::transport::Announced;
-use crate::messages::RefusalCode;
+use crate::client::transport::{Announced, Unserved};
+use crate::codec::Body;
+use crate::deadline::Deadline;
+use crate::frames::Opcode;
+use crate::messages::{PingReply, PingRequest, RefusalCode};
 
 /// Of a node among several one silent deadline is enough: the others serve, and a thread asks for
 /// it at once.
 const FAILURES: u32 = 1;
+
+/// Kept of a deadline for the answer of a node that waits on our behalf.
+const ANSWER_WAY: Duration = Duration::from_millis(50);
 
 impl Remote {
     /// The way to one node of several, which count together.
@@ -19,6 +27,22 @@ impl Remote {
         counts: Arc<Counts>,
     ) -> Result<Remote, ConnectError> {
         Remote::with(config, counts, FAILURES)
+    }
+}
+
+impl Remote {
+    /// Asks the node how it is, and keeps what it says.
+    pub(super) fn ask_after(&self, until: Deadline) -> Result<(), Unserved> {
+        let PingReply { incarnation, announcement } =
+            self.call(Opcode::Ping, |out| PingRequest.write(out), until)?;
+        self.node.heard(Announced::heard(incarnation, announcement));
+        Ok(())
+    }
+
+    /// How long a node may wait on our behalf, so that its answer is still in time.
+    pub(super) fn waits(&self, until: Deadline) -> Duration {
+        let left = until.left().unwrap_or_default();
+        left - (left / 10).max(ANSWER_WAY.min(left / 2))
     }
 }
 

@@ -64,11 +64,6 @@ impl Remote {
         self.incarnation()
     }
 
-    /// Whether calls are tried.
-    pub(in crate::client) fn is_up(&self) -> bool {
-        self.node.breaker.lets_pass()
-    }
-
     /// Gets out of a mapped arena, or over the socket if the node has another one by now. False:
     /// what was copied from the map did not match, although the node's own bytes are good.
     ///

@@ -59,9 +59,6 @@ const DEADLINE_TELLING: Duration = Duration::from_millis(10);
 /// How long a space that goes may take to tell the node.
 const LEAVE_TAKING: Duration = Duration::from_millis(50);
 
-/// Kept of a deadline for the answer of a node that waits on our behalf.
-const ANSWER_WAY: Duration = Duration::from_millis(50);
-
 /// The way to one node from one process.
 pub(super) struct Remote {
     node: Arc<Node>,
@@ -283,10 +280,7 @@ impl Transport for Remote {
     }
 
     fn ping(&self, until: Deadline) -> Result<(), Unserved> {
-        let PingReply { incarnation, announcement } =
-            self.call(Opcode::Ping, |out| PingRequest.write(out), until)?;
-        self.node.heard(Announced::heard(incarnation, announcement));
-        Ok(())
+        self.ask_after(until)
     }
 
     fn attach(&self, space: &SpaceCore, until: Deadline) -> Result<(), Unserved> {
@@ -445,9 +439,7 @@ impl Transport for Remote {
         epoch: Epoch,
         until: Deadline,
     ) -> Result<EpochOutcome, Unserved> {
-        let left = until.left().unwrap_or_default();
-        let way = (left / 10).max(ANSWER_WAY.min(left / 2));
-        let wait_ms = milliseconds(left - way);
+        let wait_ms = milliseconds(self.waits(until));
         let request = |namespace| EpochRequest { namespace, epoch, wait_ms };
         let reply: EpochReply = self.call_in(space, Opcode::Epoch, request, until)?;
         match reply.quiet {

@@ -13,6 +13,7 @@ use rustix::net::Shutdown;
 use super::arena::Arena;
 use crate::channel::wait_for;
 use crate::client::remote::{MapLine, NotMapped, Remote};
+use crate::client::transport::Transport as _;
 use crate::deadline::Deadline;
 
 /// What asking for the arena in the background may take.

@@ -26,7 +26,7 @@ pub(super) use self::staging::{SLOT_BYTES, SLOTS, STAGING_BYTES, Staging};
 use super::positions::Run;
 use super::remote::{NotMapped, Remote};
 use super::stats::{Counts, add};
-use super::transport::{LookupAsk, SpaceCore, Transport, Unserved};
+use super::transport::{Announced, LookupAsk, SpaceCore, Transport, Unserved};
 use super::{
     ConnectConfig, ConnectError, EpochOutcome, EventStream, GetItem, Health, NodeStat, PutItem,
     TransportChoice,
@@ -95,6 +95,18 @@ impl Transport for Shm {
     fn health(&self) -> Health {
         let fallback = self.state.fallback();
         Health { transport: self.name(), fallback, ..self.remote.health() }
+    }
+
+    fn is_up(&self) -> bool {
+        self.remote.is_up()
+    }
+
+    fn announced(&self) -> Option<Announced> {
+        self.remote.announced()
+    }
+
+    fn ping(&self, until: Deadline) -> Result<(), Unserved> {
+        self.remote.ping(until)
     }
 
     unsafe fn get_into(
@@ -209,7 +221,7 @@ impl Transport for Shm {
     fn subscribe(
         &self,
         space: &SpaceCore,
-        since: Option<Since>,
+        since: &[(String, Since)],
         until: Deadline,
     ) -> Result<Box<dyn EventStream>, Unserved> {
         self.remote.subscribe(space, since, until)
