@@ -3,36 +3,37 @@
 
 mod support;
 
-use std::fs::{File, OpenOptions, read_dir, read_link};
+use std::fs::{File, OpenOptions, read_dir, read_link, read_to_string};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 use keepwarm_store::types::{BlockKey, GetOutcome, MissReason, PutOutcome};
 use keepwarm_store::{Store, arena::GRANULE_BYTES};
-use keepwarm_wire::Memory;
+use keepwarm_wire::{Memory, TransportChoice};
 
 use support::{LONG, Node, attach, content, eventually, get, keys, put, store};
 
 const LENGTH: usize = 3 * GRANULE_BYTES + 17;
 
-/// The memory of the one store in this process, as a file.
-fn arena() -> File {
-    let own = read_dir("/proc/self/fd").expect("a process has descriptors");
-    let paths = own.filter_map(|entry| Some(entry.ok()?.path()));
-    let mut arenas = paths.filter(|path| {
-        read_link(path)
-            .is_ok_and(|target| target.to_string_lossy().contains("memfd:keepwarm-arena"))
-    });
-    let path = arenas.next().expect("an arena");
-    assert!(arenas.next().is_none(), "one arena");
-    OpenOptions::new().read(true).write(true).open(path).expect("the arena opens")
+/// The memory of the one store in this process, as its node maps it: nobody else can write it.
+fn arena() -> (File, Range<u64>) {
+    let maps = read_to_string("/proc/self/maps").expect("a process has maps");
+    let of_arena = |line: &&str| line.contains("memfd:keepwarm-arena") && line.contains(" rw-s ");
+    let ranges = maps.lines().filter(of_arena).filter_map(|line| line.split(' ').next());
+    let ranges: Vec<_> = ranges.collect();
+    let number = |text| u64::from_str_radix(text, 16).expect("an address");
+    let bounds = ranges.iter().flat_map(|range| range.split('-')).map(number);
+    let (start, end) = (bounds.clone().min(), bounds.max());
+    let memory = OpenOptions::new().read(true).write(true).open("/proc/self/mem");
+    (memory.expect("own memory"), start.expect("an arena")..end.expect("an arena"))
 }
 
 /// Flips one bit of the block's third granule.
 fn damage(key: BlockKey) {
-    let (arena, wanted) = (arena(), content(key, LENGTH));
-    let bytes = arena.metadata().expect("a size").len();
+    let ((arena, places), wanted) = (arena(), content(key, LENGTH));
     let mut granule = vec![0; GRANULE_BYTES];
-    let start = (0..bytes).step_by(GRANULE_BYTES).find(|at| {
+    let mut places = places.step_by(GRANULE_BYTES);
+    let start = places.find(|at| {
         arena.read_exact_at(&mut granule, *at).expect("a granule");
         granule == wanted[..GRANULE_BYTES]
     });
@@ -59,16 +60,25 @@ fn damaged_bytes_are_a_miss_and_vanish(memory: &Memory, store: &Store) {
 }
 
 #[test]
-fn damage_in_the_arena_is_found_over_both_transports() {
+fn damage_in_the_arena_is_found_over_each_transport() {
     let embedded = store(4);
     let memory = Memory::embedded(embedded.clone());
     damaged_bytes_are_a_miss_and_vanish(&memory, &embedded);
     drop((memory, embedded));
+    for transport in [TransportChoice::Unix, TransportChoice::Shm] {
+        no_arena();
+        let node = Node::start(4);
+        let memory = node.connect_by(transport);
+        damaged_bytes_are_a_miss_and_vanish(&memory, &node.store);
+        let stats = memory.stats();
+        assert_eq!((stats.corrupt, stats.suspect_connections), (1, 0));
+    }
+}
+
+fn no_arena() {
     eventually("the arena is gone", LONG, || {
         let own = read_dir("/proc/self/fd").expect("a process has descriptors");
         let mut targets = own.filter_map(|entry| read_link(entry.ok()?.path()).ok());
         !targets.any(|target| target.to_string_lossy().contains("memfd:keepwarm-arena"))
     });
-    let node = Node::start(4);
-    damaged_bytes_are_a_miss_and_vanish(&node.connect(), &node.store);
 }
