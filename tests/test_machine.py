@@ -26,6 +26,16 @@ CASES: dict[str, tuple[dict[str, str], int]] = {
         },
         300_000,
     ),
+    "where the kernel begins to slow a group down is a limit too": (
+        MACHINE
+        | {
+            "proc/self/cgroup": "0::/app\n",
+            "sys/fs/cgroup/app/memory.max": "600000\n",
+            "sys/fs/cgroup/app/memory.high": "400000\n",
+            "sys/fs/cgroup/app/memory.current": "150000\n",
+        },
+        250_000,
+    ),
     "an inner group of version 1 is tighter": (
         MACHINE
         | {

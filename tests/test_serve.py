@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import signal
 import socket
@@ -17,7 +18,8 @@ import pytest
 from keepwarm import NodeError
 from keepwarm.cli import exits, output
 from keepwarm.config import load
-from keepwarm.server.node import Awaited, Node, check_free
+from keepwarm.server.node import Node, check_free
+from keepwarm.server.running import Awaited
 from nodes import LocalNode
 from served import WAIT_S, clean
 
@@ -66,7 +68,8 @@ def test_it_drains_though_nobody_reads_what_it_says(folder: Path) -> None:
     os.close(read)
     node.terminate()
     _, complaint = node.communicate(timeout=WAIT_S)
-    assert (node.returncode, complaint) == (0, "")
+    assert node.returncode == 0
+    assert [json.loads(line)["event"] for line in complaint.splitlines()][-1] == "stopped"
 
 
 class Broken(io.StringIO):

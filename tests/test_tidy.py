@@ -33,7 +33,7 @@ PYTHON_IMPORTS: dict[str, set[str]] = {
     "config": {"_core", "errors", "machine"},
     "machine": set(),
     "ops": {"errors"},
-    "server": {"_core", "config", "errors", "ops", "outcomes", "__init__"},
+    "server": {"_core", "config", "errors", "machine", "ops", "outcomes", "__init__"},
     "testing": {"_core", "arguments", "client", "errors", "identity", "config", "__init__"},
     "bench": {"_core", "outcomes", "testing", "__init__"},
     "demo": {"client", "errors", "identity", "testing", "config", "__init__"},

@@ -100,6 +100,7 @@ class Store:
         ttl_s: float | None = None,
         state_dir: str | PathLike[str] | None = None,
         populate: bool = True,
+        huge_pages: str = "auto",
         reads_watermark: int | None = None,
     ) -> Store: ...
     def set_quota(self, tenant: str, bytes: int | None) -> None: ...

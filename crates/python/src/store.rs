@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use keepwarm_store::arena::{ArenaError, HugePages};
 use keepwarm_store::identity::TenantSecret;
 use keepwarm_store::retune::TenantTuning;
 use keepwarm_store::{
@@ -34,7 +35,7 @@ impl Store {
     #[new]
     #[pyo3(signature = (
         capacity_bytes, *, policy, max_blocks=None, tenants=None, ttl_s=None, state_dir=None,
-        populate=true, reads_watermark=None
+        populate=true, huge_pages="auto", reads_watermark=None
     ))]
     #[expect(clippy::too_many_arguments, reason = "one keyword per setting")]
     fn new(
@@ -46,6 +47,7 @@ impl Store {
         ttl_s: Option<f64>,
         state_dir: Option<PathBuf>,
         populate: bool,
+        huge_pages: &str,
         reads_watermark: Option<u32>,
     ) -> PyResult<Store> {
         let mut config = StoreConfig::new(capacity_bytes);
@@ -54,6 +56,7 @@ impl Store {
         config.ttl = ttl_s.map(|time| time_to_live(time, "ttl_s")).transpose()?;
         config.state_dir = state_dir;
         config.populate = populate;
+        config.huge_pages = huge_pages_named(huge_pages)?;
         if let Some(reads) = reads_watermark {
             config.limits.reads_watermark = reads;
         }
@@ -108,6 +111,13 @@ fn policy_named(name: &str) -> PyResult<PolicyKind> {
     })
 }
 
+fn huge_pages_named(name: &str) -> PyResult<HugePages> {
+    HugePages::ALL.into_iter().find(|known| known.name() == name).ok_or_else(|| {
+        let text = format!("huge_pages is {name:?}: give one of auto, on, off");
+        ConfigError::new_err((text, "huge_pages"))
+    })
+}
+
 /// Names of the policies, the default first.
 #[pyfunction]
 pub fn policy_names() -> Vec<&'static str> {
@@ -142,6 +152,9 @@ fn refused(error: StoreError) -> PyErr {
             // In Python sizes carry their unit, so that the names do not.
             let setting = setting.strip_suffix("_bytes").unwrap_or(setting);
             ConfigError::new_err((format!("{setting} is {found}: give {want}"), setting))
+        }
+        StoreError::Arena(ArenaError::HugePages { .. }) => {
+            ConfigError::new_err((text, "huge_pages"))
         }
         StoreError::Arena(_) => ConfigError::new_err((format!("capacity: {text}"), "capacity")),
         StoreError::Epochs { .. } => ConfigError::new_err((text, "state_dir")),

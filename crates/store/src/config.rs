@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::arena::HugePages;
 use crate::identity::{DEFAULT_TENANT, TenantSecret};
 
 /// Which block leaves first when room is needed.
@@ -169,6 +170,8 @@ pub struct StoreConfig {
     pub populate: bool,
     /// How the second tier is used, if there is one.
     pub flash: FlashConfig,
+    /// Whether the arena is to lie on huge pages.
+    pub huge_pages: HugePages,
     /// Bounds.
     pub limits: Limits,
 }
@@ -185,6 +188,7 @@ impl StoreConfig {
             state_dir: None,
             populate: true,
             flash: FlashConfig::default(),
+            huge_pages: HugePages::Auto,
             limits: Limits::default(),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-use crate::arena::{Allocator, GRANULE_BYTES};
+use crate::arena::{Allocator, GRANULE_BYTES, HUGE_PAGE_BYTES, HugePages};
 use crate::config::{StoreConfig, TenantConfig};
 use crate::error::StoreError;
 use crate::events::EventRing;
@@ -37,7 +37,8 @@ pub(crate) fn settle(mut config: StoreConfig) -> Result<StoreConfig, StoreError>
         let want = format!("from {granule} to {CAPACITY_MAX} bytes");
         return Err(refuse("capacity_bytes", config.capacity_bytes, want));
     }
-    config.capacity_bytes -= config.capacity_bytes % granule;
+    let unit = if config.huge_pages == HugePages::On { HUGE_PAGE_BYTES } else { granule };
+    config.capacity_bytes -= config.capacity_bytes % unit.min(config.capacity_bytes);
     let default = (config.capacity_bytes / BYTES_PER_ENTRY).max(ENTRIES_MIN.into());
     let blocks = config.max_blocks.map_or(default, u64::from);
     if blocks == 0 || blocks > u64::from(ENTRIES_MAX) {

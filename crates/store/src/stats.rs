@@ -1,6 +1,6 @@
 //! Everything that a metrics page needs, taken at one moment.
 
-use crate::arena::GRANULE_BYTES;
+use crate::arena::{GRANULE_BYTES, Ground};
 use crate::inner::Inner;
 use crate::namespaces::Namespace;
 use crate::store::Store;
@@ -182,6 +182,8 @@ pub struct Stats {
     pub policy: &'static str,
     /// Bytes of the arena.
     pub capacity_bytes: u64,
+    /// What the arena lies on.
+    pub ground: Ground,
     /// Arena bytes in use, whole granules.
     pub used_bytes: u64,
     /// Arena bytes granted to writers that have not committed.
@@ -233,6 +235,7 @@ impl Store {
             incarnation: self.incarnation(),
             policy: self.policy.name(),
             capacity_bytes: bytes(granules),
+            ground: self.arena.ground().clone(),
             used_bytes: bytes(inner.tenants.iter().map(|tenant| tenant.used).sum()),
             writing_bytes: bytes(inner.writing),
             leased_bytes: bytes(inner.leased),

@@ -88,7 +88,7 @@ impl Store {
     ) -> Result<Arc<Store>, StoreError> {
         let settled = crate::settings::settle(config)?;
         let epochs = EpochFile::share(settled.state_dir.clone())?;
-        let arena = Arena::create(settled.capacity_bytes, settled.populate)?;
+        let arena = Arena::create_on(settled.capacity_bytes, settled.populate, settled.huge_pages)?;
         let seeds = crate::settings::random_words();
         let mut inner = Inner::new(&settled, &seeds, clock.now());
         let (depth, by_hand) = (settled.flash.read_depth, settled.flash.is_by_hand);

@@ -24,6 +24,9 @@ pub(crate) fn of_store(stats: &Stats) -> Figures {
     };
     number("incarnation", stats.incarnation);
     number("capacity_bytes", stats.capacity_bytes);
+    number("arena_huge_bytes", stats.ground.huge_bytes);
+    number("memory_nodes", stats.ground.memory_nodes.into());
+    number("memory_interleaved", stats.ground.is_interleaved.into());
     number("used_bytes", stats.used_bytes);
     number("writing_bytes", stats.writing_bytes);
     number("leased_bytes", stats.leased_bytes);
@@ -38,6 +41,8 @@ pub(crate) fn of_store(stats: &Stats) -> Figures {
     number("epochs_durable", stats.epochs_durable.into());
     number("events_next", stats.events_next);
     figures.push(("store.policy".into(), StatValue::Text(stats.policy.into())));
+    let pages = StatValue::Text(stats.ground.pages.name().into());
+    figures.push(("store.arena_pages".into(), pages));
     let per_entry = StatValue::Ratio(stats.index_bytes_per_entry);
     figures.push(("store.index_bytes_per_entry".into(), per_entry));
     of_counters(&mut figures, "store", &stats.counters);

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-import tomllib
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 
 from keepwarm.cli.exits import FAILED, UnreachableError, reach
 from keepwarm.cli.output import complain
-from keepwarm.config import parse_duration
-from keepwarm.errors import ConfigError, NodeError
+from keepwarm.config import parse_duration, read_toml
+from keepwarm.errors import NodeError
 from keepwarm.identity import Namespace
 
 
@@ -70,10 +69,4 @@ def drop(
 
 def read_namespace(file: Path) -> Namespace:
     """A namespace from a TOML file of its fields."""
-    try:
-        fields: dict[str, Any] = tomllib.loads(file.read_text())
-    except OSError as error:
-        raise ConfigError(f"file {file} cannot be read: {error.strerror}", "namespace") from None
-    except ValueError as error:  # its own, of UTF-8, and of an endless number
-        raise ConfigError(f"file {file} is no TOML: {error}", "namespace") from None
-    return Namespace(**fields)
+    return Namespace(**read_toml(file, "namespace"))

@@ -86,6 +86,20 @@ class Flags:
             "short of memory kills the node later instead of refusing now."
         ),
     ] = None
+    huge_pages: Annotated[
+        str | None,
+        _setting(
+            "Huge pages for the arena: auto (default; where the kernel gives them), on (refuse to "
+            "start without), off."
+        ),
+    ] = None
+    log_format: Annotated[
+        str | None,
+        _setting("Log lines on stderr: text, json, or auto (default): text on a terminal."),
+    ] = None
+    log_level: Annotated[
+        str | None, _setting("Least level that is logged: debug, info (default), warn, error.")
+    ] = None
     node: Annotated[str | None, _setting("The node's name in metrics. Default: the machine's.")] = (
         None
     )
@@ -106,14 +120,16 @@ def serve(
     Each setting is also KEEPWARM_NAME in the environment and name in the
     TOML file. A flag wins over the environment, the environment over the
     file. Tenants are in the file alone: [tenants.NAME] with secret, quota
-    and ttl. A second signal ends the node at once.
+    and ttl. SIGHUP reads the settings again. A second signal ends the node
+    at once.
     """
     given = {name: value for name, value in asdict(flags or Flags()).items() if value is not None}
     loaded = load(given, os.environ, config)
 
-    from keepwarm.server.node import Node, run
+    from keepwarm.server.node import Node
+    from keepwarm.server.running import run
 
-    running = Node(loaded)
+    running = Node(loaded, read=lambda: load(given, os.environ, config))
 
     def started() -> None:
         _say_what(running, json_)
@@ -127,7 +143,8 @@ def serve(
 def _say_what(node: Any, as_json: bool) -> None:
     settings = node.settings()
     if as_json:
-        _write({"event": "serving", "pid": os.getpid(), "settings": settings})
+        machine = dict(node.ground()) | {each.name: each._asdict() for each in node.findings}
+        _write({"event": "serving", "pid": os.getpid(), "settings": settings, "machine": machine})
         return
     lines = [f"keepwarm: node {node.name} serves, process {os.getpid()}"]
     for name, setting in settings.items():
@@ -136,6 +153,9 @@ def _say_what(node: Any, as_json: bool) -> None:
         lines.append(f"  {name:<12} {shown:<44} {setting['origin']}")
     durable = node.config.state_dir is not None
     lines.append(f"  epochs       {'durable' if durable else 'lost with this process'}")
+    lines += [f"  {name:<12} {figure}" for name, figure in node.ground()]
+    lines += [f"  {each.name:<12} {each.figure}" for each in node.findings]
+    lines += [f"keepwarm: warning: {each.todo}" for each in node.findings if each.level != "ok"]
     lines.append(f"keepwarm: ready; next: keepwarm stat{_where(node.config.address)}")
     _write("\n".join(lines))
 

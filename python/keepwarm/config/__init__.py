@@ -13,6 +13,7 @@ from keepwarm.config.addresses import (
     parse_address,
     parse_admin,
 )
+from keepwarm.config.files import read_toml
 from keepwarm.config.serve import DEFAULTS, PARSERS, Loaded, ServeConfig, default_node_name, load
 from keepwarm.config.tenants import Tenant, tenant_rows
 from keepwarm.config.units import parse_duration, parse_size, show_size
@@ -33,6 +34,7 @@ __all__ = [
     "parse_admin",
     "parse_duration",
     "parse_size",
+    "read_toml",
     "show_size",
     "tenant_rows",
 ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import socket
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from os import PathLike
@@ -22,6 +21,7 @@ from keepwarm.config.addresses import (
     parse_admin,
     parse_listen,
 )
+from keepwarm.config.files import read_toml
 from keepwarm.config.tenants import Tenant, parse_tenants, unknown
 from keepwarm.config.units import parse_duration, parse_size, shorten, show_size
 from keepwarm.errors import ConfigError
@@ -53,11 +53,13 @@ def _parse_bool(value: object, name: str) -> bool:
     return found
 
 
-def _parse_policy(value: object, name: str) -> str:
-    known = _core.policy_names()
-    if value not in known:
-        raise ConfigError(f"{name} is {value!r}: give one of {', '.join(known)}", name)
-    return str(value)
+def _one_of(*known: str) -> Callable[[object, str], str]:
+    def parse(value: object, name: str) -> str:
+        if value not in known:
+            raise ConfigError(f"{name} is {value!r}: give one of {', '.join(known)}", name)
+        return str(value)
+
+    return parse
 
 
 def _parse_path(value: object, name: str) -> Path | None:
@@ -105,6 +107,9 @@ class ServeConfig:
     idle: float
     drain: float
     populate: bool
+    huge_pages: str
+    log_format: str
+    log_level: str
     node: str
     tenants: Mapping[str, Tenant]
 
@@ -112,7 +117,7 @@ class ServeConfig:
 PARSERS: dict[str, Callable[[object, str], Any]] = {
     "capacity": parse_size,
     "max_blocks": _count_to(1 << 28),
-    "policy": _parse_policy,
+    "policy": _one_of(*_core.policy_names()),
     "ttl": parse_duration,
     "address": _parse_socket,
     "listen": parse_listen,
@@ -122,6 +127,9 @@ PARSERS: dict[str, Callable[[object, str], Any]] = {
     "idle": parse_duration,
     "drain": parse_duration,
     "populate": _parse_bool,
+    "huge_pages": _one_of("auto", "on", "off"),
+    "log_format": _one_of("auto", "text", "json"),
+    "log_level": _one_of(*_core.log_levels()),
     "node": _parse_text,
     "tenants": parse_tenants,
 }
@@ -135,6 +143,9 @@ DEFAULTS: dict[str, Any] = {
     "idle": 300.0,
     "drain": 10.0,
     "populate": True,
+    "huge_pages": "auto",
+    "log_format": "auto",
+    "log_level": "info",
     "tenants": {},
 }
 
@@ -171,13 +182,7 @@ def load(
 def _from_file(file: str | PathLike[str] | None) -> list[tuple[str, object, str]]:
     if file is None:
         return []
-    try:
-        with Path(file).open("rb") as opened:
-            table = tomllib.load(opened)
-    except OSError as error:
-        raise ConfigError(f"file {file} cannot be read: {error.strerror}", "config") from None
-    except ValueError as error:  # its own, of UTF-8, and of an endless number
-        raise ConfigError(f"file {file} is no TOML: {error}", "config") from None
+    table = read_toml(file, "config")
     for name in table:
         if name not in PARSERS:
             raise unknown(f"{name} in {file}", name, list(PARSERS))

@@ -58,6 +58,9 @@ def _served(name: str, text: str) -> Metric:
 
 STORE = (
     _gauge("arena_capacity_bytes", "capacity_bytes", "Bytes of the arena."),
+    _gauge("arena_huge_bytes", "arena_huge_bytes", "Arena bytes on huge pages, at start."),
+    _gauge("memory_nodes", "memory_nodes", "Memory nodes that the node may use."),
+    _gauge("memory_interleaved", "memory_interleaved", "1 if the arena is spread over them."),
     _gauge("arena_used_bytes", "used_bytes", "Arena bytes in use."),
     _gauge("arena_writing_bytes", "writing_bytes", "Arena bytes granted to writers under way."),
     _gauge("leased_bytes", "leased_bytes", "Bytes of blocks under leases, each counted once."),
@@ -164,7 +167,7 @@ NODE_LABELS = ("version", "node", "policy", "incarnation")
 
 # Figures that are no metrics: texts and identities, which are labels above, and sums over tenants.
 NOT_METRICS = {
-    "store": {"incarnation", "policy"},
+    "store": {"incarnation", "policy", "arena_pages"},
     "tenants": set[str](),
     "namespaces": {"fingerprint", "tenant", "model"},
     "server": {"pid", "node", "transport"},

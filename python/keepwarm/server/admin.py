@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import socket
 import threading
 from collections.abc import Awaitable, Callable
@@ -19,6 +20,7 @@ from keepwarm.config import Admin
 from keepwarm.errors import NodeError
 from keepwarm.server import metrics
 from keepwarm.server.connections import CONNECTIONS_MAX, Connection, local_only
+from keepwarm.server.log import say
 
 STOP_S_MAX = 5.0
 
@@ -78,6 +80,16 @@ def bind(address: Admin) -> socket.socket:
     return listening
 
 
+class Told(logging.Handler):
+    """What the HTTP server complains about, in the node's log."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """One line of it."""
+        error = record.exc_info[1] if record.exc_info else None
+        text = record.getMessage().strip()
+        say("admin_error", {"reason": f"{text}: {error!r}" if error is not None else text})
+
+
 class AdminServer:
     """Serves the pages from a thread of its own."""
 
@@ -88,11 +100,14 @@ class AdminServer:
         config = uvicorn.Config(
             local_only(app(node)),
             log_level="warning",
+            log_config=None,
             access_log=False,
             lifespan="off",
             http=Connection,
             timeout_graceful_shutdown=1,
         )
+        complaints = logging.getLogger("uvicorn.error")
+        complaints.handlers, complaints.propagate = [Told(logging.WARNING)], False
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(
             target=self._server.run, args=([self._socket],), name="keepwarm-admin", daemon=True

@@ -4,31 +4,30 @@
 starting ──store open, socket bound──► serving ──first signal──► draining ──► stopped
     └────────────first signal──────────────────────────────────────────────────►┘
 ```
-A second signal ends the process at once. Admin HTTP answers in every state.
+A second signal ends the process at once; SIGHUP reads the settings again. Admin HTTP answers in
+every state. `running.py` is the main thread that waits for signals.
 """
 
 from __future__ import annotations
 
 import os
-import queue
-import signal
 import socket
 import struct
-import threading
 import time
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import keepwarm
 from keepwarm import _core
-from keepwarm.config import Loaded, make_folder, tenant_rows
-from keepwarm.errors import ClosedError, NodeError
+from keepwarm.config import Loaded, make_folder, show_size, tenant_rows
+from keepwarm.errors import ClosedError, ConfigError, NodeError
+from keepwarm.machine import Finding, findings, raise_descriptors
 from keepwarm.outcomes import nest
 from keepwarm.server.admin import AdminServer
-
-T = TypeVar("T")
+from keepwarm.server.log import Log, say
+from keepwarm.server.reload import Change, Plan, Reloaded, Step, reload, shown, tunings
 
 
 class State(StrEnum):
@@ -43,12 +42,15 @@ class State(StrEnum):
 class Node:
     """One node, for one process."""
 
-    def __init__(self, loaded: Loaded) -> None:
+    def __init__(self, loaded: Loaded, read: Callable[[], Loaded] | None = None) -> None:
         self._loaded = loaded
+        self._read = read or (lambda: loaded)
         self.config = loaded.config
         self.state = State.STARTING
         self.started_unix_s = time.time()
         self.admin: AdminServer | None = None
+        self.findings: list[Finding] = []
+        self.log: Log | None = None
         self._store: _core.Store | None = None
         self._server: _core.Server | None = None
 
@@ -81,6 +83,7 @@ class Node:
             "pid": os.getpid(),
             "uptime_s": round(time.time() - self.started_unix_s, 3),
             "settings": self.settings(),
+            "machine": [finding._asdict() for finding in self.findings],
             "figures": self.figures(),
         }
 
@@ -111,12 +114,14 @@ class Node:
     def start(self) -> None:
         """Takes what it needs, the small things that can fail first."""
         config = self.config
+        self._check_limits()
         if config.admin is not None:
             self.admin = AdminServer(self, config.admin)
         make_folder(Path(config.address).parent, "address")
         check_free(config.address)
         if config.state_dir is not None:
             make_folder(config.state_dir, "state_dir")
+        self.log = Log(config.node, config.log_format, config.log_level)
         self._store = _core.Store(
             config.capacity,
             policy=config.policy,
@@ -125,6 +130,7 @@ class Node:
             ttl_s=config.ttl,
             state_dir=config.state_dir,
             populate=config.populate,
+            huge_pages=config.huge_pages,
         )
         self._server = _core.Server(
             self._store,
@@ -135,11 +141,89 @@ class Node:
             idle_s=config.idle,
         )
         self.state = State.SERVING
+        self._say_started()
+
+    def _check_limits(self) -> None:
+        """Refuses limits under which it cannot serve, and remembers those to mend."""
+        clients_max = self.config.clients_max
+        raise_descriptors(clients_max)
+        self.findings = findings(clients_max)
+        for finding in self.findings:
+            if finding.level == "fail":
+                raise ConfigError(finding.todo, "clients_max")
+
+    def _say_started(self) -> None:
+        settings = self.settings()
+        fields = {name: setting["value"] for name, setting in settings.items()}
+        origins = {f"{name}.from": setting["origin"] for name, setting in settings.items()}
+        say("started", {"pid": os.getpid(), "version": keepwarm.__version__, **fields, **origins})
+        say("machine", dict(self.ground()) | {each.name: each.figure for each in self.findings})
+        for finding in self.findings:
+            if finding.level != "ok":
+                say("machine_limit", finding._asdict())
+
+    def ground(self) -> list[tuple[str, str]]:
+        """What the arena lies on, for people."""
+        figures = self.figures()
+        if figures is None:
+            return []
+        huge, whole = figures["arena_huge_bytes"], figures["capacity_bytes"]
+        pages = figures["arena_pages"]
+        if pages != "plain" and self.config.populate:
+            pages = f"{pages}, {show_size(huge)} of {show_size(whole)} are huge"
+        nodes = figures["memory_nodes"]
+        spread = "all interleaved" if figures["memory_interleaved"] else "not interleaved"
+        return [("pages", pages), ("memory_nodes", f"{nodes}, {spread}" if nodes > 1 else "1")]
+
+    def lost(self) -> str | None:
+        """Why nobody reaches it any more, if so."""
+        server = self._server
+        try:
+            return server.lost() if server is not None else None
+        except ClosedError:
+            return None
+
+    def reload(self) -> Reloaded:
+        """Reads the settings again and changes what may change while it serves."""
+        self._loaded, done = reload(self._loaded, self._read, self._steps)
+        self.config = self._loaded.config
+        if done.error is not None:
+            say("reload_failed", {"reason": done.error})
+            return done
+        say("reloaded", {"changed": len(done.live), **_audit(done.live)})
+        if done.kept:
+            say("reload_kept", _audit(done.kept))
+        return done
+
+    def _steps(self, plan: Plan) -> list[Step]:
+        """What a reload does to the running parts; the rest is read where it is used."""
+        old, new = self.config, plan.loaded.config
+        store, server, log = self._store, self._server, self.log
+        if store is None or server is None or log is None:
+            raise NodeError("the node does not serve: start it again with the new settings")
+        return [
+            Step(
+                lambda: store.retune(tunings(new)),
+                lambda: store.retune(tunings(old)),
+            ),
+            Step(
+                lambda: server.set_idle(new.idle),
+                lambda: server.set_idle(old.idle),
+            ),
+            Step(
+                lambda: log.tune(new.log_format, new.log_level),
+                lambda: log.tune(old.log_format, old.log_level),
+            ),
+        ]
 
     def drain(self) -> bool:
         """Takes no more clients or puts, and waits for calls under way. True when all ended."""
         self.state = State.DRAINING
-        return self._server is None or self._server.drain(self.config.drain)
+        say("draining", {"longest_s": self.config.drain})
+        if self._server is None or self._server.drain(self.config.drain):
+            return True
+        say("drain_overdue", {"longest_s": self.config.drain})
+        return False
 
     def stop(self) -> None:
         """Gives everything back; harmless twice."""
@@ -151,6 +235,12 @@ class Node:
         self.state = State.STOPPED
         if self.admin is not None:
             self.admin.stop()
+        if self.log is not None:
+            self.log.close()
+
+
+def _audit(changes: list[Change]) -> dict[str, str]:
+    return {each.name: f"{shown(each.old)} -> {shown(each.new)}" for each in changes}
 
 
 def check_free(path: str) -> None:
@@ -167,91 +257,3 @@ def check_free(path: str) -> None:
             peer = asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
             holder = f"pid {struct.unpack('3i', peer)[0]}"
     raise NodeError(f"socket path {path} in use by {holder}: stop that node or choose another path")
-
-
-def run(node: Node, started: Callable[[], None], say: Callable[[str, str], None]) -> None:
-    """Runs a node until a signal ends it, in the main thread.
-
-    `started` is called once it serves, `say` with the name and a line of each later step:
-    draining, overdue, stopped.
-    """
-    awaited = Awaited()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, awaited.on_signal)
-    try:
-        starting = awaited.call(node.start)
-        awaited.until(lambda: starting.done or awaited.asked)
-        if not starting.done:
-            say("stopped", "stopped before it had started")
-            os._exit(0)  # the store is still allocating; nothing of it outlives the process
-        starting.result()
-        started()
-        awaited.until(lambda: awaited.asked)
-        node.state = State.DRAINING  # true before it is said
-        say("draining", f"draining, for {node.config.drain:g} s at most")
-        draining = awaited.call(node.drain)
-        awaited.until(lambda: draining.done)
-        if not draining.result():
-            say("overdue", "calls were still under way when the time to drain ended")
-    finally:
-        stopping = awaited.call(node.stop)
-        awaited.until(lambda: stopping.done)
-        stopping.result()
-    say("stopped", "stopped")
-
-
-class Awaited:
-    """What the main thread waits for: signals, and calls that run in threads.
-
-    Python runs signal handlers in the main thread alone, between two steps of it: so it must never
-    be inside a long call. And a handler may not wait for a lock that the step it interrupts holds,
-    as those of threading.Event are: of what the library has, SimpleQueue.put alone promises that.
-    """
-
-    def __init__(self) -> None:
-        self.asked = False
-        self._woken: queue.SimpleQueue[None] = queue.SimpleQueue()
-
-    def on_signal(self, number: int, _: object) -> None:
-        """The first signal asks for an end; the second is one."""
-        if self.asked:
-            os._exit(128 + number)
-        self.asked = True
-        self._woken.put(None)
-
-    def call(self, work: Callable[[], T]) -> Call[T]:
-        """Runs `work` in a thread."""
-        return Call(work, self._woken)
-
-    def until(self, condition: Callable[[], bool]) -> None:
-        """Waits until a signal or a finished call makes it true."""
-        while not condition():
-            self._woken.get()
-
-
-class Call(Generic[T]):
-    """A call in a thread of its own."""
-
-    def __init__(self, work: Callable[[], T], woken: queue.SimpleQueue[None]) -> None:
-        self._work = work
-        self._woken = woken
-        self._answers: list[T] = []
-        self._error: BaseException | None = None
-        self.done = False
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            self._answers.append(self._work())
-        except BaseException as error:
-            self._error = error
-        self.done = True
-        self._woken.put(None)
-
-    def result(self) -> T:
-        """What the call returned or raised."""
-        self._thread.join()
-        if self._error is not None:
-            raise self._error
-        return self._answers[0]

@@ -70,17 +70,25 @@ fn cgroup(root: &Path, line: &str) -> Option<Option<MemoryLimit>> {
     Some(tightest)
 }
 
-/// The names under which a cgroup version keeps the same three numbers.
+/// The names under which a cgroup version keeps the same numbers.
 struct Files {
     limit: &'static str,
+    /// Above this one the kernel slows the group down until it gives memory back, and an arena never
+    /// does: a limit as good as the other.
+    high: Option<&'static str>,
     usage: &'static str,
     inactive_file: &'static str,
 }
 
-const V2: Files =
-    Files { limit: "memory.max", usage: "memory.current", inactive_file: "inactive_file " };
+const V2: Files = Files {
+    limit: "memory.max",
+    high: Some("memory.high"),
+    usage: "memory.current",
+    inactive_file: "inactive_file ",
+};
 const V1: Files = Files {
     limit: "memory.limit_in_bytes",
+    high: None,
     usage: "memory.usage_in_bytes",
     inactive_file: "total_inactive_file ",
 };
@@ -88,10 +96,9 @@ const V1: Files = Files {
 impl Files {
     /// `None` where the directory has no limit.
     fn read(&self, directory: &Path) -> Option<MemoryLimit> {
-        let limit = number(directory.join(self.limit))?;
-        if limit >= UNLIMITED_BYTES {
-            return None;
-        }
+        let limits = [Some(self.limit), self.high].into_iter().flatten();
+        let limits = limits.filter_map(|name| number(directory.join(name)));
+        let limit = limits.min().filter(|limit| *limit < UNLIMITED_BYTES)?;
         // Page cache that nobody used lately counts as use but goes as soon as we need the room.
         let stat = fs::read_to_string(directory.join("memory.stat")).unwrap_or_default();
         let cache = field(&stat, self.inactive_file).unwrap_or(0);

@@ -1,14 +1,17 @@
 //! The mapping of the arena's memfd: the only place where granules become pointers.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::ptr::NonNull;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
+use super::ground::{self, Ground, HUGE_PAGE_BYTES, HugePages, Offer, Pages, memory_nodes};
 use super::limits::MemoryLimit;
 use super::{Allocator, Extents, GRANULE_BYTES};
+use crate::log::{self, Event};
 
 /// Left over for the process itself (tables, stacks, connections) when the arena is sized.
 const RESERVE_BYTES: u64 = 64 << 20;
@@ -38,6 +41,14 @@ pub enum ArenaError {
         /// Which limit says so.
         source_of_limit: String,
     },
+    /// Huge pages are wanted and there are none.
+    #[error("arena of {bytes} bytes: {problem}")]
+    HugePages {
+        /// What was asked for.
+        bytes: u64,
+        /// What there is, and what to do.
+        problem: String,
+    },
     /// The kernel refused a call although the checks passed.
     #[error("arena of {bytes} bytes: {call} failed: {error}; check ulimit -v and /dev/shm limits")]
     Os {
@@ -59,6 +70,7 @@ pub struct Arena {
     base: NonNull<u8>,
     bytes: u64,
     memfd: OwnedFd,
+    ground: Ground,
     /// Whether nobody can map it writable any more, nor change its size.
     is_sealed: bool,
     /// Who mapped it: a child that was forked has no mapping.
@@ -79,15 +91,29 @@ impl Arena {
     /// [`ArenaError::Size`] for sizes that no arena has, [`ArenaError::Memory`] when the machine or
     /// a cgroup has not enough left (asked before anything is mapped), [`ArenaError::Os`].
     pub fn create(bytes: u64, populate: bool) -> Result<Arena, ArenaError> {
-        Arena::create_within(bytes, populate, MemoryLimit::current())
+        Arena::create_on(bytes, populate, HugePages::Auto)
+    }
+
+    /// As [`Arena::create`], with a word on huge pages.
+    ///
+    /// # Errors
+    /// As [`Arena::create`], and [`ArenaError::HugePages`] where they are on and there are none.
+    pub fn create_on(bytes: u64, populate: bool, huge: HugePages) -> Result<Arena, ArenaError> {
+        let offer = Offer::under(Path::new("/"));
+        let chosen = offer.choose(huge, bytes);
+        let pages = chosen.map_err(|problem| ArenaError::HugePages { bytes, problem })?;
+        // Pages of the pool were set aside: no limit on other memory is about them.
+        let limit = if pages == Pages::Pool { None } else { MemoryLimit::current() };
+        Arena::create_within(bytes, populate, limit, pages)
     }
 
     pub(super) fn create_within(
         bytes: u64,
         populate: bool,
         limit: Option<MemoryLimit>,
+        pages: Pages,
     ) -> Result<Arena, ArenaError> {
-        check_size(bytes)?;
+        check_size(bytes, pages)?;
         if let Some(limit) = limit
             && bytes.saturating_add(RESERVE_BYTES) > limit.available_bytes
         {
@@ -98,7 +124,10 @@ impl Arena {
             });
         }
         let os = |call| move |error: Errno| ArenaError::Os { bytes, call, error: error.into() };
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let mut flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        if pages == Pages::Pool {
+            flags |= MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
+        }
         let memfd = memfd_create("keepwarm-arena", flags).map_err(os("memfd_create"))?;
         ftruncate(&memfd, bytes).map_err(os("ftruncate"))?;
         let length = usize::try_from(bytes).map_err(|_| os("mmap")(Errno::NOMEM))?;
@@ -113,8 +142,14 @@ impl Arena {
         // system without this seal still has an arena, only none that is given out.
         let seals = SealFlags::FUTURE_WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         let is_sealed = fcntl_add_seals(&memfd, seals).is_ok();
-        let arena = Arena { base, bytes, memfd, is_sealed, process: std::process::id() };
+        let (ground, process) = (Ground::of(pages), std::process::id());
+        let mut arena = Arena { base, bytes, memfd, ground, is_sealed, process };
+        arena.interleave();
         arena.prepare(populate).map_err(os("populating"))?;
+        if populate && pages != Pages::Plain {
+            let base = arena.base.as_ptr().addr();
+            arena.ground.huge_bytes = ground::huge_bytes(Path::new("/"), base);
+        }
         Ok(arena)
     }
 
@@ -148,6 +183,31 @@ impl Arena {
         self.is_sealed.then(|| self.memfd.as_fd())
     }
 
+    /// What it lies on.
+    pub fn ground(&self) -> &Ground {
+        &self.ground
+    }
+
+    /// Spreads the pages to come over all memory nodes: one alone would slow down whoever runs on
+    /// another, and run full first.
+    fn interleave(&mut self) {
+        let nodes = memory_nodes(Path::new("/"));
+        self.ground.memory_nodes = nodes.len() as u32;
+        if nodes.len() < 2 {
+            return;
+        }
+        let mut mask = [0_u64; 16];
+        nodes.iter().for_each(|node| mask[*node as usize / 64] |= 1 << (node % 64));
+        match bind_interleaved(self.base, self.bytes as usize, &mask) {
+            Ok(()) => self.ground.is_interleaved = true,
+            Err(error) => log::say(Event::MachineLimit, |line| {
+                line.text("name", "memory nodes").text("level", "warn");
+                line.text("figure", format_args!("mbind over {} nodes: {error}", nodes.len()));
+                line.text("todo", "give the container CAP_SYS_NICE, or run under numactl -i all");
+            }),
+        }
+    }
+
     /// The arena's size.
     pub fn bytes(&self) -> u64 {
         self.bytes
@@ -160,10 +220,17 @@ impl Arena {
 
     fn prepare(&self, populate: bool) -> Result<(), Errno> {
         let (start, length) = (self.base.as_ptr().cast(), self.bytes as usize);
-        // Huge pages make the copy's page walks and the populating cheaper. Where shared memory may
-        // not have them, nothing is lost.
-        // SAFETY: advises on this value's own mapping; contents do not change.
-        let _ = unsafe { madvise(start, length, Advice::LinuxHugepage) };
+        // Where the kernel then finds no huge page free, the rest is small ones: nothing is lost.
+        let advice = match self.ground.pages {
+            Pages::Transparent => Some(Advice::LinuxHugepage),
+            Pages::Plain => Some(Advice::LinuxNoHugepage),
+            Pages::Pool => None,
+        };
+        if let Some(advice) = advice {
+            // SAFETY: advises on this value's own mapping; contents do not change. A kernel without
+            // huge pages refuses.
+            let _ = unsafe { madvise(start, length, advice) };
+        }
         // A child that a fork makes has no business here: it could neither lock nor count what it
         // does to blocks that the parent hands out.
         // SAFETY: as above; this process keeps its mapping.
@@ -212,12 +279,28 @@ impl Drop for Arena {
     }
 }
 
-fn check_size(bytes: u64) -> Result<(), ArenaError> {
+/// The mapping's policy for pages that it does not have yet.
+pub(super) fn bind_interleaved(
+    base: NonNull<u8>,
+    bytes: usize,
+    mask: &[u64; 16],
+) -> std::io::Result<()> {
+    let (start, mode) = (base.as_ptr(), libc::MPOL_INTERLEAVE);
+    let bits = 64 * mask.len() as libc::c_ulong;
+    // SAFETY: a policy on the caller's own mapping, which does not touch contents; the mask outlives
+    // the call and has as many bits as said. `tests::mapping::pages_can_be_spread` calls it.
+    let answer = unsafe { libc::syscall(libc::SYS_mbind, start, bytes, mode, mask, bits, 0) };
+    if answer == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+}
+
+fn check_size(bytes: u64, pages: Pages) -> Result<(), ArenaError> {
     let granules = bytes / GRANULE_BYTES as u64;
     let problem = if bytes == 0 {
         "holds nothing"
     } else if !bytes.is_multiple_of(GRANULE_BYTES as u64) {
         "is not a whole number of granules"
+    } else if pages == Pages::Pool && !bytes.is_multiple_of(HUGE_PAGE_BYTES) {
+        "is not a whole number of huge pages of 2 MiB"
     } else if granules > u64::from(Allocator::GRANULES_MAX) {
         "is larger than 8 TiB"
     } else {

@@ -2,6 +2,7 @@
 //!
 //! - `mapping.rs`: [`Arena`], the mapping; the only raw pointers here. `limits.rs`: what this
 //!   machine and its cgroups allow, asked before anything is mapped.
+//!   `ground.rs`: huge pages and memory nodes.
 //! - `extents.rs`: where a block lies. `runs.rs`: which granules are free, and where n in a row
 //!   are. `allocator.rs`: [`Allocator`], which hands them out; pure numbers, no pointers.
 //! - `window.rs`: which stretch to empty when enough is free but too scattered.
@@ -10,6 +11,7 @@
 
 mod allocator;
 mod extents;
+mod ground;
 mod limits;
 mod mapping;
 mod runs;
@@ -19,6 +21,7 @@ mod window;
 
 pub use allocator::Allocator;
 pub use extents::{Extent, Extents};
+pub use ground::{Ground, HUGE_PAGE_BYTES, HugePages, Pages};
 pub use limits::MemoryLimit;
 pub use mapping::{Arena, ArenaError};
 pub use window::Window;

@@ -5,7 +5,8 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 
 use super::super::limits::MemoryLimit;
-use super::super::{Allocator, Arena, ArenaError, Extents, GRANULE_BYTES};
+use super::super::mapping::bind_interleaved;
+use super::super::{Allocator, Arena, ArenaError, Extents, GRANULE_BYTES, Pages};
 use crate::checksum::{Hasher, xxh3_64};
 
 const MIB: u64 = 1 << 20;
@@ -35,11 +36,30 @@ fn the_limit_is_asked_before_anything_is_mapped() {
     let limit = |mib: u64| {
         Some(MemoryLimit { available_bytes: mib * MIB, source: "cgroup /x with limit".into() })
     };
-    let error = Arena::create_within(8 * MIB, true, limit(71)).expect_err("8 + 64 > 71");
+    let error =
+        Arena::create_within(8 * MIB, true, limit(71), Pages::Plain).expect_err("8 + 64 > 71");
     let text = error.to_string();
     assert!(text.contains("8388608") && text.contains("74448896"), "{text}");
     assert!(text.contains("cgroup /x"), "{text}");
-    assert!(Arena::create_within(8 * MIB, true, limit(72)).is_ok());
+    assert!(Arena::create_within(8 * MIB, true, limit(72), Pages::Plain).is_ok());
+}
+
+/// A container may forbid it; then it says so, and the arena works as before.
+#[test]
+fn pages_can_be_spread() {
+    use std::io::ErrorKind::{PermissionDenied, Unsupported};
+    let arena = Arena::create(8 * MIB, false).expect("8 MiB");
+    let mut first = [0; 16];
+    first[0] = 1;
+    let extents = Allocator::new(arena.granules()).alloc(1).expect("a granule");
+    let (at, _) = arena.pieces(&extents, 1).next().expect("a piece");
+    let spread = |mask| {
+        let base = std::ptr::NonNull::new(at).expect("not null");
+        bind_interleaved(base, 4096, mask).map_err(|error| error.kind())
+    };
+    assert!(matches!(spread(&first), Ok(()) | Err(PermissionDenied | Unsupported)));
+    assert!(spread(&[0; 16]).is_err(), "no node at all");
+    arena.touch_pages();
 }
 
 /// `dc`: not copied on fork.
@@ -223,6 +243,21 @@ fn cgroup_v2_counts_the_tightest_ancestor() {
     let limit = root.limit().expect("a limit");
     assert_eq!(limit.available_bytes, 300_000);
     assert!(limit.source.contains("limit 500000 bytes and 200000 in use"), "{limit:?}");
+}
+
+#[test]
+fn where_the_kernel_begins_to_slow_a_group_down_is_a_limit_too() {
+    let root = FakeRoot::new(
+        "v2-high",
+        &[
+            MEMINFO,
+            ("proc/self/cgroup", "0::/app\n"),
+            ("sys/fs/cgroup/app/memory.max", "600000\n"),
+            ("sys/fs/cgroup/app/memory.high", "400000\n"),
+            ("sys/fs/cgroup/app/memory.current", "150000\n"),
+        ],
+    );
+    assert_eq!(root.limit().expect("a limit").available_bytes, 250_000);
 }
 
 #[test]
