@@ -18,13 +18,19 @@ Max locked memory         {locked}             {locked}             bytes
 """
 
 
-def find(tmp_path: Path, name: str, files: dict[str, str], **asked: int) -> Finding:
+def find(
+    tmp_path: Path,
+    name: str,
+    files: dict[str, str],
+    clients_max: int = 256,
+    locks_bytes: int = 0,
+) -> Finding:
     shown = {"proc/self/limits": LIMITS.format(files="1024", locked="8388608")} | files
     for file, text in shown.items():
         path = tmp_path / file
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    found = findings(asked.pop("clients_max", 256), **asked, root=tmp_path)
+    found = findings(clients_max, locks_bytes, root=tmp_path)
     return next(finding for finding in found if finding.name == name)
 
 

@@ -177,7 +177,12 @@ def test_lines_of_python_and_of_a_tuned_log(written: io.StringIO) -> None:
 
 
 def test_formats_let_nothing_break_out_of_a_line() -> None:
-    fields = {"reason": 'a "b"\nstarted fake=1', "count": 3, "share": 0.25, "name": "plain"}
+    fields: dict[str, int | float | str] = {
+        "reason": 'a "b"\nstarted fake=1',
+        "count": 3,
+        "share": 0.25,
+        "name": "plain",
+    }
     text = FORMATS["text"]("violation", "warn", 1_700_000_000_123, "n", fields)
     assert text == (
         "2023-11-14T22:13:20.123Z warn  violation "

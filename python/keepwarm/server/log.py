@@ -92,7 +92,6 @@ class Log:
     def close(self) -> None:
         """Writes what is left, if somebody takes it in time."""
         self._ended.set()
-        _core.log_say("stopped", [])
         self._thread.join(LAST_S_MAX)
         _core.log_listen(None)
 

@@ -232,6 +232,8 @@ class Node:
         if self._store is not None:
             self._store.close()
         self._server, self._store = None, None
+        if self.state in (State.SERVING, State.DRAINING):
+            say("stopped")
         self.state = State.STOPPED
         if self.admin is not None:
             self.admin.stop()

@@ -73,8 +73,8 @@ fn cgroup(root: &Path, line: &str) -> Option<Option<MemoryLimit>> {
 /// The names under which a cgroup version keeps the same numbers.
 struct Files {
     limit: &'static str,
-    /// Above this one the kernel slows the group down until it gives memory back, and an arena never
-    /// does: a limit as good as the other.
+    /// Above this one the kernel slows the group down until it gives memory back, and an arena
+    /// never does: a limit as good as the other.
     high: Option<&'static str>,
     usage: &'static str,
     inactive_file: &'static str,

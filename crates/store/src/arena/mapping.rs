@@ -287,8 +287,8 @@ pub(super) fn bind_interleaved(
 ) -> std::io::Result<()> {
     let (start, mode) = (base.as_ptr(), libc::MPOL_INTERLEAVE);
     let bits = 64 * mask.len() as libc::c_ulong;
-    // SAFETY: a policy on the caller's own mapping, which does not touch contents; the mask outlives
-    // the call and has as many bits as said. `tests::mapping::pages_can_be_spread` calls it.
+    // SAFETY: a policy on the caller's own mapping, which does not touch contents; the mask
+    // outlives the call and has as many bits as said. `tests::mapping::pages_can_be_spread`.
     let answer = unsafe { libc::syscall(libc::SYS_mbind, start, bytes, mode, mask, bits, 0) };
     if answer == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }

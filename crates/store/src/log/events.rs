@@ -107,7 +107,7 @@ events! {
     EpochFailed, "epoch_failed", Error,
         "a larger epoch could not be made durable and was refused: look at `state_dir`";
     BlockCorrupt, "block_corrupt", Error,
-        "a block's bytes no longer match their checksum; it was removed: test this machine's memory";
+        "a block's bytes no longer match their checksum; it was removed: test the memory";
     ReportIntact, "report_intact", Warn,
         "a reader got bad bytes of a block that is good here: its connection is suspect";
     PutCorrupt, "put_corrupt", Warn,
@@ -117,7 +117,7 @@ events! {
     DeviceOpened, "device_opened", Info,
         "a flash device is in use";
     DeviceFenced, "device_fenced", Error,
-        "a flash device failed and is no longer used; its share of blocks is gone until it is replaced";
+        "a flash device failed and is no longer used: its share of blocks is gone";
     FlashRecovered, "flash_recovered", Info,
         "blocks of an earlier run were claimed on a flash device; how many, and how fast";
     FlashCorrupt, "flash_corrupt", Error,
