@@ -31,7 +31,7 @@ step build cargo test --workspace --profile checked --no-run
 step model cargo test -p keepwarm-store --profile checked --test model -- --nocapture
 step bounds cargo test -p keepwarm-store --profile checked --test bounds -- --nocapture
 step stress cargo test -p keepwarm-store --profile checked --test stress -- --nocapture
-step policies cargo test -p keepwarm-store --profile checked --test policy_conformance --test trace \
+step policies cargo test -p keepwarm-store --profile checked --test policy_conformance --test trace --test default_policy \
     -- --nocapture
 step wire cargo test -p keepwarm-wire --profile checked -- --nocapture
 step node make --no-print-directory setup

@@ -70,7 +70,7 @@ def test_version() -> None:
             ("serve", "--address", "/proc/x/y", "--admin", "off"),
             "address: folder /proc/x cannot be made",
         ),
-        (("serve", "--policy", "best"), "policy is 'best': give one of lru"),
+        (("serve", "--policy", "best"), "policy is 'best': give one of default"),
         (("serve", "--config", "/absent"), "file /absent cannot be read"),
         (("stat", "--address", "ftp://x"), "of a kind that this version does not know"),
         (("serve", "--listen", "/x"), "listen is '/x': give tcp://host:port"),
@@ -156,7 +156,7 @@ def test_serve_for_people(folder: Path) -> None:
     text = "".join(lines) + process.stdout.read()
     process.stdout.close()
     assert re.search(r"capacity +8\.0 MiB +--capacity", text)
-    assert re.search(r"policy +lru +default", text)
+    assert re.search(r"policy +default +default", text)
     assert re.search(r"admin +off", text)
     assert re.search(r"epochs +lost with this process", text)
     assert f"keepwarm: ready; next: keepwarm stat --address {folder}/s\n" in text

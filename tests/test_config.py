@@ -142,7 +142,7 @@ def test_defaults_depend_on_the_machine() -> None:
     available = memory_available()
     assert 0.5 < loaded.config.capacity / (available / 4) < 2
     assert loaded.origins["capacity"].startswith("default: a quarter of the ")
-    assert loaded.config.policy == "lru"
+    assert loaded.config.policy == "default"
     assert str(loaded.config.state_dir) == f"{loaded.config.address}.state"
     assert load({"state_dir": "off"}, {}).config.state_dir is None
     by_systemd = load({}, {"STATE_DIRECTORY": "/var/lib/keepwarm:/other"})
@@ -170,7 +170,7 @@ BAD_FILES = {
     "tenants = 3": r"tenants is 3: give tables \[tenants.NAME\]",
     "[tenants]\na = 3": r"tenants.a is 3: give a table \[tenants.a\]",
     'capacity = "some"': "capacity is 'some': give bytes.*from file",
-    "policy = 'best'": "policy is 'best': give one of lru, ",
+    "policy = 'best'": "policy is 'best': give one of default, ",
     "populate = 'maybe'": "populate is 'maybe': give true or false",
     "clients_max = 0": "clients_max is 0: give a whole number from 1 to 16384",
     "clients_max = 16385": "clients_max is 16385: give a whole number from 1 to 16384",
@@ -235,7 +235,7 @@ def test_slips_in_variables_are_refused_but_not_what_others_set() -> None:
         "KEEPWARM_POLICY": "",
         "PATH": "/bin",
     }
-    assert load({}, harmless).config.policy == "lru"
+    assert load({}, harmless).config.policy == "default"
 
 
 def test_the_parsers_know_every_setting() -> None:

@@ -49,7 +49,7 @@ CONNECTIONS_MAX = 8
 def open(
     capacity: int | str,
     *,
-    policy: str = "lru",
+    policy: str = "default",
     max_blocks: int | None = None,
     ttl_s: float | None = None,
     tenants: Mapping[str, Tenant] | None = None,

@@ -104,9 +104,8 @@ impl Store {
 }
 
 fn policy_named(name: &str) -> PyResult<PolicyKind> {
-    let all = [PolicyKind::Lru, PolicyKind::Fifo, PolicyKind::S3Fifo];
-    all.into_iter().find(|policy| policy.name() == name).ok_or_else(|| {
-        let names = all.map(PolicyKind::name).join(", ");
+    PolicyKind::named(name).ok_or_else(|| {
+        let names = policy_names().join(", ");
         ConfigError::new_err((format!("policy is {name:?}: give one of {names}"), "policy"))
     })
 }
@@ -118,12 +117,10 @@ fn huge_pages_named(name: &str) -> PyResult<HugePages> {
     })
 }
 
-/// Names of the policies, the default first.
+/// Names of the policies: `default`, then what each is called, the default first.
 #[pyfunction]
 pub fn policy_names() -> Vec<&'static str> {
-    let mut all = [PolicyKind::Lru, PolicyKind::Fifo, PolicyKind::S3Fifo];
-    all.sort_by_key(|policy| *policy != PolicyKind::default());
-    all.map(PolicyKind::name).to_vec()
+    std::iter::once("default").chain(PolicyKind::ALL.map(PolicyKind::name)).collect()
 }
 
 fn time_to_live(time: f64, name: &str) -> PyResult<Duration> {

@@ -57,15 +57,15 @@ impl Inner {
         let meta = self.index.meta_mut(slot);
         meta.complete();
         meta.expiry = tenant.expiry(self.opened, now);
-        let was_evicted = self.ghosts.recall(era, entry.key) == Some(MissReason::Evicted);
-        tenant.policy.insert(&mut self.index.slots, slot, was_evicted || is_back);
+        let left = self.ghosts.evicted_since(era, entry.key, tenant.evictions);
+        tenant.policy.insert(&mut self.index.slots, slot, left);
         tenant.blocks += 1;
         tenant.counters.blocks_stored += u64::from(!is_back);
         self.ghosts.forget(era, entry.key);
         let (key, engine_hash) = (entry.key, self.parts.engine_hash(slot));
         let kind = EventKind::Stored { key, engine_hash };
         self.events.push(number, NamespaceId(entry.ns), kind);
-        self.stored_in_memory(slot, was_evicted, now);
+        self.stored_in_memory(slot, left.is_some(), now);
     }
 
     /// A part's bytes are in its extents.
@@ -125,8 +125,13 @@ impl Inner {
             self.hidden -= 1;
         }
         let is_on_flash = self.leaves_memory(slot, why);
+        let makes_room = matches!(why, Leaves::Evicted | Leaves::Quota);
+        if makes_room {
+            let evictions = &mut self.tenants[number].evictions;
+            *evictions = evictions.wrapping_add(1);
+        }
         let reason = match why {
-            _ if is_on_flash => None,
+            _ if is_on_flash && !makes_room => None,
             _ if !is_live => Some(outdated).filter(|reason| *reason == MissReason::Epoch),
             Leaves::Evicted => Some(MissReason::Evicted),
             Leaves::Quota => Some(MissReason::Quota),
@@ -139,7 +144,10 @@ impl Inner {
             log::say(Event::BlockCorrupt, |line| self.name(line, entry.ns, Some(entry.key)));
         }
         match reason {
-            Some(reason) => self.ghosts.remember(era, entry.key, reason),
+            Some(reason) => {
+                let when = makes_room.then_some(self.tenants[number].evictions);
+                self.ghosts.remember(era, entry.key, reason, when);
+            }
             None => self.ghosts.forget(era, entry.key),
         }
         self.tenants[number].blocks -= 1;

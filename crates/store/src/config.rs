@@ -9,8 +9,10 @@ use crate::identity::{DEFAULT_TENANT, TenantSecret};
 /// Which block leaves first when room is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Hash)]
 pub enum PolicyKind {
-    /// Least recently used first.
+    /// Recency with an adaptive share for what was used again.
     #[default]
+    Adaptive,
+    /// Least recently used first.
     Lru,
     /// Oldest first.
     Fifo,
@@ -19,9 +21,22 @@ pub enum PolicyKind {
 }
 
 impl PolicyKind {
+    /// Every policy, the default first.
+    pub const ALL: [PolicyKind; 4] =
+        [PolicyKind::Adaptive, PolicyKind::Lru, PolicyKind::Fifo, PolicyKind::S3Fifo];
+
+    /// The policy of this name; `default` names the default.
+    pub fn named(name: &str) -> Option<PolicyKind> {
+        match name {
+            "default" => Some(PolicyKind::default()),
+            name => PolicyKind::ALL.into_iter().find(|kind| kind.name() == name),
+        }
+    }
+
     /// The name in configuration and metrics.
     pub fn name(self) -> &'static str {
         match self {
+            PolicyKind::Adaptive => "adaptive",
             PolicyKind::Lru => "lru",
             PolicyKind::Fifo => "fifo",
             PolicyKind::S3Fifo => "s3fifo",
@@ -73,7 +88,8 @@ pub struct Limits {
     pub writing_bytes_max: Option<u64>,
     /// Reads in flight beyond which puts are shed, because loads come first.
     pub reads_watermark: u32,
-    /// Keys remembered after they left, to tell evicted from absent; none: as many as blocks.
+    /// Keys remembered after they left, to tell evicted from absent; none: three times as many as
+    /// blocks. Too low: the default policy learns less from what returns.
     pub ghosts: Option<u32>,
 }
 

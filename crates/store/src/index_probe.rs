@@ -1,20 +1,21 @@
-//! The index alone with one LRU over it, for `keepwarm bench`. Not part of the API.
+//! The index alone with one default policy over it, for `keepwarm bench`. Not part of the API.
 
+use crate::config::PolicyKind;
 use crate::index::{CHUNK, Index, NONE, Run};
-use crate::policy::{Lru, Policy};
+use crate::policy::{AnyPolicy, Policy, Use};
 use crate::types::BlockKey;
 
 /// The very tables and code that the store uses, without its lock, arena and accounting.
 pub struct IndexProbe {
     index: Index,
-    policy: Lru,
+    policy: AnyPolicy,
 }
 
 impl IndexProbe {
     /// Tables for this many entries.
     pub fn new(entries: u32) -> IndexProbe {
         let index = Index::new(entries, [0x9e37_79b9_7f4a_7c15, 0xf39c_c060_5ced_c835]);
-        IndexProbe { index, policy: Lru::default() }
+        IndexProbe { index, policy: AnyPolicy::new(PolicyKind::default()) }
     }
 
     /// Bytes of the tables.
@@ -26,7 +27,7 @@ impl IndexProbe {
     pub fn insert(&mut self, key: BlockKey) {
         let slot = self.index.insert(1, key, 0).expect("room for the key");
         self.index.meta_mut(slot).complete();
-        self.policy.insert(&mut self.index.slots, slot, false);
+        self.policy.insert(&mut self.index.slots, slot, None);
     }
 
     /// Finds each key, last first, marks it as used and writes its lease state. Returns the hits.
@@ -40,7 +41,7 @@ impl IndexProbe {
             self.index.find_chunk(1, reversed, found, &mut run);
             self.index.prefetch_links(found);
             for slot in found.iter().filter(|slot| **slot != NONE) {
-                self.policy.touch(&mut self.index.slots, *slot);
+                self.policy.touch(&mut self.index.slots, *slot, Use::Read);
                 let meta = self.index.meta_mut(*slot);
                 meta.leases = if lease { meta.leases + 1 } else { meta.leases - 1 };
                 hits += 1;

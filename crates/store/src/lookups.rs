@@ -7,7 +7,7 @@ use crate::cold::ColdSlot;
 use crate::index::{CHUNK, NONE, Run, Slot};
 use crate::inner::{Inner, Seen};
 use crate::outcome::{Hit, KEYS_MAX, Lookup};
-use crate::policy::Policy;
+use crate::policy::{Policy, Use};
 use crate::session::Session;
 use crate::types::{BlockKey, Epoch, Instant, LeaseId, MissReason, NamespaceId, Tier};
 
@@ -98,9 +98,19 @@ impl Session {
     /// Marks blocks as used, the last key first, so that a prompt's head leaves last. Returns how
     /// many were here.
     pub fn touch(&self, ns: NamespaceId, epoch: Epoch, keys: &[BlockKey]) -> u32 {
+        self.touch_as(ns, epoch, keys, Use::Touched)
+    }
+
+    /// Puts blocks that were just stored or read in a prompt's order, so that its head leaves
+    /// last; not one more use. Returns how many were here.
+    pub fn arrange(&self, ns: NamespaceId, epoch: Epoch, keys: &[BlockKey]) -> u32 {
+        self.touch_as(ns, epoch, keys, Use::Arranged)
+    }
+
+    fn touch_as(&self, ns: NamespaceId, epoch: Epoch, keys: &[BlockKey], how: Use) -> u32 {
         let Ok(mut inner) = self.enter(ns, epoch) else { return 0 };
         let now = self.store.clock.now();
-        inner.touch(ns.0, &keys[..keys.len().min(KEYS_MAX)], now)
+        inner.touch(ns.0, &keys[..keys.len().min(KEYS_MAX)], how, now)
     }
 
     /// Makes a lease hold for `hold` from now (at most 10 s, and 60 s from its grant in all).
@@ -261,7 +271,7 @@ impl Inner {
         is_whole
     }
 
-    fn touch(&mut self, ns: u16, keys: &[BlockKey], now: Instant) -> u32 {
+    fn touch(&mut self, ns: u16, keys: &[BlockKey], how: Use, now: Instant) -> u32 {
         let (version, tick) = (self.namespaces.at(ns).version, self.tick_of(now));
         let tenant = self.namespaces.at(ns).tenant;
         let (mut run, mut found, mut touched) = (Run::NONE, [NONE; CHUNK], 0);
@@ -275,7 +285,7 @@ impl Inner {
             for slot in found.iter() {
                 match self.see(*slot, version, tick) {
                     Seen::Ready => {
-                        self.tenants[tenant].policy.touch(&mut self.index.slots, *slot);
+                        self.tenants[tenant].policy.touch(&mut self.index.slots, *slot, how);
                         if self.cold.is_some() {
                             self.used_in_memory(*slot, now);
                         }

@@ -19,6 +19,9 @@ use crate::types::Instant;
 
 /// Arena bytes for which one entry is allocated unless the user says otherwise.
 const BYTES_PER_ENTRY: u64 = 64 << 10;
+/// Ghosts for each entry. Half of them are remembered without gaps, and what the default policy
+/// counts as a return left no longer ago than that.
+const GHOSTS_PER_ENTRY: u32 = 3;
 const ENTRIES_MIN: u32 = 1024;
 const TENANTS_MAX: usize = 1024;
 const NAMESPACES_MAX: u16 = 4096;
@@ -58,7 +61,7 @@ pub(crate) fn settle(mut config: StoreConfig) -> Result<StoreConfig, StoreError>
     // No more can be incomplete than there are entries.
     limits.filling_max = limits.filling_max.min(blocks as u32);
     limits.writing_bytes_max.get_or_insert(config.capacity_bytes / 2);
-    limits.ghosts.get_or_insert(blocks as u32);
+    limits.ghosts.get_or_insert(blocks as u32 * GHOSTS_PER_ENTRY);
     if !config.tenants.iter().any(|tenant| tenant.name == DEFAULT_TENANT) {
         config.tenants.insert(0, TenantConfig::public_default());
     }
@@ -147,7 +150,7 @@ mod tests {
         let settled = settle(StoreConfig::new((1 << 30) + 5)).unwrap();
         assert_eq!(settled.capacity_bytes, 1 << 30);
         assert_eq!(settled.max_blocks, Some(16_384));
-        assert_eq!(settled.limits.ghosts, Some(16_384));
+        assert_eq!(settled.limits.ghosts, Some(49_152));
         assert_eq!(settled.tenants[0].name, "default");
         assert_eq!(settle(StoreConfig::new(8 << 20)).unwrap().max_blocks, Some(1024));
         // One granule, one block, whatever is asked for.

@@ -42,6 +42,8 @@ pub(crate) struct Tenant {
     /// Complete blocks that are listed.
     pub blocks: u64,
     pub policy: AnyPolicy,
+    /// Blocks that the policy let go to make room; wraps.
+    pub evictions: u32,
     pub counters: Counters,
 }
 
@@ -58,6 +60,7 @@ impl Tenant {
             filling: 0,
             blocks: 0,
             policy: AnyPolicy::new(policy),
+            evictions: 0,
             counters: Counters::default(),
         }
     }
@@ -123,7 +126,7 @@ mod tests {
         config.quota_bytes = quota_granules.map(|granules| granules * GRANULE_BYTES as u64);
         let mut tenant = Tenant::new(config, PolicyKind::Lru, None);
         tenant.used = used;
-        tenant.policy.insert(&mut NoLinks, 1, false);
+        tenant.policy.insert(&mut NoLinks, 1, None);
         tenant
     }
 

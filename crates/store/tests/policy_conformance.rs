@@ -2,14 +2,15 @@
 
 mod common;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use common::Random;
 use keepwarm_store::PolicyKind;
-use keepwarm_store::policy::{AnyPolicy, Links, NO_SLOT, Policy};
+use keepwarm_store::policy::{AnyPolicy, Links, NO_SLOT, Policy, Use};
 
 const SLOTS: u32 = 200;
-const KINDS: [PolicyKind; 3] = [PolicyKind::Lru, PolicyKind::Fifo, PolicyKind::S3Fifo];
+const KINDS: [PolicyKind; 4] = PolicyKind::ALL;
+const HOWS: [Use; 3] = [Use::Read, Use::Touched, Use::Arranged];
 
 /// Links that notice a touch of a slot that is in no policy.
 struct Table {
@@ -64,13 +65,17 @@ impl Subject {
 
     fn filled(kind: PolicyKind, slots: u32) -> Subject {
         let mut subject = Subject::new(kind);
-        (0..slots).for_each(|slot| subject.insert(slot, false));
+        (0..slots).for_each(|slot| subject.insert(slot, None));
         subject
     }
 
-    fn insert(&mut self, slot: u32, returning: bool) {
+    fn insert(&mut self, slot: u32, left: Option<u32>) {
         assert!(self.table.members.insert(slot));
-        self.policy.insert(&mut self.table, slot, returning);
+        self.policy.insert(&mut self.table, slot, left);
+    }
+
+    fn read(&mut self, slot: u32) {
+        self.policy.touch(&mut self.table, slot, Use::Read);
     }
 
     fn remove(&mut self, slot: u32) {
@@ -114,7 +119,7 @@ fn an_empty_policy_evicts_nothing() {
     for_each_kind(|kind| {
         let mut subject = Subject::new(kind);
         assert_eq!(subject.evict(100, |_| true), None);
-        subject.insert(3, false);
+        subject.insert(3, None);
         assert_eq!(subject.evict(0, |_| true), None, "no looks, no victim");
         assert_eq!(subject.evict(2, |_| true), Some(3));
         assert_eq!(subject.evict(100, |_| true), None);
@@ -132,8 +137,14 @@ fn any_sequence_keeps_exactly_the_members() {
             let slot = random.below(SLOTS.into()) as u32;
             let is_member = subject.table.members.contains(&slot);
             match (random.below(10), is_member) {
-                (0..5, false) => subject.insert(slot, random.chance(4)),
-                (0..5, true) => subject.policy.touch(&mut subject.table, slot),
+                (0..5, false) => {
+                    let left = random.chance(4).then(|| random.below(1000) as u32);
+                    subject.insert(slot, left);
+                }
+                (0..5, true) => {
+                    let how = HOWS[random.below(3) as usize];
+                    subject.policy.touch(&mut subject.table, slot, how);
+                }
                 (5, true) => subject.remove(slot),
                 (6, _) => {
                     let looks = random.below(20) as u32;
@@ -157,7 +168,7 @@ fn one_that_may_leave_is_found_wherever_it_is() {
             let mut subject = Subject::filled(kind, 50);
             // Much used blocks must not hide it.
             for slot in 0..50 {
-                (0..3).for_each(|_| subject.policy.touch(&mut subject.table, slot));
+                (0..3).for_each(|_| subject.read(slot));
             }
             assert_eq!(subject.evict(102, |slot| slot == wanted), Some(wanted));
             assert_eq!(subject.evict(102, |_| false), None);
@@ -194,8 +205,8 @@ fn unused_blocks_leave_in_the_order_in_which_they_came() {
 fn lru_keeps_what_was_used_and_fifo_does_not_care() {
     let order = |kind| {
         let mut subject = Subject::filled(kind, 5);
-        subject.policy.touch(&mut subject.table, 0);
-        subject.policy.touch(&mut subject.table, 2);
+        subject.read(0);
+        subject.read(2);
         (0..5).filter_map(|_| subject.evict(100, |_| true)).collect::<Vec<_>>()
     };
     assert_eq!(order(PolicyKind::Lru), [1, 3, 4, 0, 2]);
@@ -205,15 +216,116 @@ fn lru_keeps_what_was_used_and_fifo_does_not_care() {
 #[test]
 fn s3fifo_keeps_what_was_used_twice_and_what_returns() {
     let mut subject = Subject::filled(PolicyKind::S3Fifo, 10);
-    (0..2).for_each(|_| subject.policy.touch(&mut subject.table, 0));
-    subject.insert(50, true);
+    (0..2).for_each(|_| subject.read(0));
+    subject.insert(50, Some(1));
     for slot in 100..130 {
-        subject.insert(slot, false);
+        subject.insert(slot, None);
         subject.evict(100, |_| true);
     }
     assert!(subject.table.members.contains(&0), "used twice on probation");
     assert!(subject.table.members.contains(&50), "came back");
     assert!(!subject.table.members.contains(&1), "one pass of new blocks took it out");
+}
+
+#[test]
+fn adaptive_keeps_what_was_used_again_through_a_scan() {
+    let mut subject = Subject::filled(PolicyKind::Adaptive, 100);
+    (0..10).for_each(|slot| subject.read(slot));
+    // Stored and touched by one request: not one more use.
+    (10..20).for_each(|slot| {
+        subject.policy.touch(&mut subject.table, slot, Use::Arranged);
+        subject.policy.touch(&mut subject.table, slot, Use::Touched);
+    });
+    for slot in 100..200 {
+        subject.insert(slot, None);
+        assert!(subject.evict(100, |_| true).is_some());
+    }
+    let kept = |slots: std::ops::Range<u32>| {
+        slots.filter(|slot| subject.table.members.contains(slot)).count()
+    };
+    assert_eq!((kept(0..10), kept(10..20)), (10, 0), "read again, and touched by its own request");
+    subject.check();
+}
+
+/// A node of prompts that grow and share heads: `(conversation, position)`.
+type Node = (u64, u32);
+
+/// Requests on a policy over a bounded memory, as an engine makes them: the prefix is read, the
+/// rest is put, then all of it is touched, tail first.
+struct Prompts {
+    subject: Subject,
+    slots: BTreeMap<Node, u32>,
+    free: Vec<u32>,
+    left: BTreeMap<Node, u32>,
+    evictions: u32,
+}
+
+impl Prompts {
+    fn touch(&mut self, nodes: &[Node], how: Use) {
+        for node in nodes.iter().rev() {
+            if let Some(slot) = self.slots.get(node) {
+                self.subject.policy.touch(&mut self.subject.table, *slot, how);
+            }
+        }
+    }
+
+    fn put(&mut self, node: Node) {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            let slot = self.subject.evict(10_000, |_| true).expect("a victim");
+            let gone = *self.slots.iter().find(|(_, at)| **at == slot).expect("a block").0;
+            self.slots.remove(&gone);
+            self.evictions += 1;
+            self.left.insert(gone, self.evictions);
+            slot
+        });
+        let left = self.left.remove(&node).map(|when| self.evictions - when);
+        self.subject.insert(slot, left);
+        self.slots.insert(node, slot);
+    }
+
+    fn request(&mut self, nodes: &[Node]) {
+        let prefix = nodes.iter().take_while(|node| self.slots.contains_key(node)).count();
+        let (head, tail) = nodes.split_at(prefix);
+        for node in head {
+            self.subject.read(self.slots[node]);
+        }
+        self.touch(head, Use::Arranged);
+        tail.iter().for_each(|node| self.put(*node));
+        self.touch(tail, Use::Arranged);
+        self.touch(nodes, Use::Touched);
+    }
+}
+
+/// With these, a run's tail never stays longer than its head.
+#[test]
+fn runs_leave_tail_first() {
+    let seed = common::seed("runs");
+    for kind in [PolicyKind::Lru, PolicyKind::Adaptive] {
+        let (subject, free) = (Subject::new(kind), (0..SLOTS).collect());
+        let (slots, left) = (BTreeMap::new(), BTreeMap::new());
+        let mut prompts = Prompts { subject, slots, free, left, evictions: 0 };
+        let mut random = Random::new(seed);
+        let mut lengths = [1u32; 30];
+        for _ in 0..4_000 {
+            let at = random.below(30) as usize;
+            lengths[at] = if lengths[at] > 25 { 1 } else { lengths[at] + random.below(4) as u32 };
+            // The first two blocks are everyone's.
+            let node = |i: u32| if i < 2 { (0, i) } else { (1 + at as u64, i) };
+            let nodes: Vec<Node> = (0..lengths[at] + 2).map(node).collect();
+            prompts.request(&nodes);
+            for (conversation, position) in prompts.slots.keys().copied() {
+                let parent = match position {
+                    0 => continue,
+                    1 | 2 => (0, position - 1),
+                    _ => (conversation, position - 1),
+                };
+                let is_here = prompts.slots.contains_key(&parent);
+                assert!(is_here, "{}: {position} of {conversation} has no head", kind.name());
+            }
+        }
+        assert!(prompts.evictions > 1_000, "{}", prompts.evictions);
+        prompts.subject.check();
+    }
 }
 
 #[test]

@@ -12,7 +12,7 @@ use keepwarm_store::{BlockPut, PolicyKind, Reserve, Session, Store, StoreConfig,
 const ZERO: Epoch = Epoch(0);
 const GRANULE: u64 = 4096;
 const STORED: PutOutcome = PutOutcome::Stored;
-const KINDS: [PolicyKind; 3] = [PolicyKind::Lru, PolicyKind::Fifo, PolicyKind::S3Fifo];
+const KINDS: [PolicyKind; 4] = PolicyKind::ALL;
 
 fn config(granules: u64, blocks: u32) -> StoreConfig {
     let mut config = StoreConfig::new(granules * GRANULE);

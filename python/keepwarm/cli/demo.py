@@ -30,7 +30,7 @@ def demo(
     sessions: int = 12,
     turns: int = 30,
     arena_share: float = 0.3,
-    policy: str = "lru",
+    policy: str = "default",
     seed: int = 20261201,
 ) -> int:
     """Run a node and two replicas on coding-agent sessions; kill -9 the node in the middle.

@@ -35,7 +35,7 @@ class Flags:
         ),
     ] = None
     policy: Annotated[
-        str | None, _setting("Which block leaves first: lru (default), fifo, s3fifo.")
+        str | None, _setting("Which block leaves first: default (adaptive), lru, fifo, s3fifo.")
     ] = None
     address: Annotated[
         str | None,

@@ -135,7 +135,7 @@ PARSERS: dict[str, Callable[[object, str], Any]] = {
 }
 DEFAULTS: dict[str, Any] = {
     "max_blocks": None,
-    "policy": "lru",
+    "policy": "default",
     "ttl": None,
     "listen": (),
     "admin": Admin("127.0.0.1", 9477),

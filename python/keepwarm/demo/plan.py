@@ -29,7 +29,7 @@ class DemoConfig:
     prompt_tokens_max: int = 80_000
     block_bytes: int = 128 * 1024
     arena_share: float = 0.3
-    policy: str = "lru"
+    policy: str = "default"
     deadline_s: float = 1.0
     down_turns_max: int = 8
     seed: int = 20261201

@@ -216,7 +216,7 @@ impl Inner {
             Left::Dropped | Left::Lost | Left::Replaced => None,
         };
         match reason {
-            Some(reason) => self.ghosts.remember(era, key, reason),
+            Some(reason) => self.ghosts.remember(era, key, reason, None),
             None => self.ghosts.forget(era, key),
         }
     }

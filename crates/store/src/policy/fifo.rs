@@ -1,7 +1,7 @@
 //! Oldest leaves first.
 
 use super::list::List;
-use super::{Links, Policy};
+use super::{Links, Policy, Use};
 
 /// One list in the order of arrival; a use changes nothing, so a touch costs nothing.
 ///
@@ -16,12 +16,12 @@ pub struct Fifo {
 }
 
 impl Policy for Fifo {
-    fn insert<L: Links>(&mut self, links: &mut L, slot: u32, _returning: bool) {
+    fn insert<L: Links>(&mut self, links: &mut L, slot: u32, _left: Option<u32>) {
         self.list.push_front(links, slot);
     }
 
     #[inline]
-    fn touch<L: Links>(&mut self, _links: &mut L, _slot: u32) {}
+    fn touch<L: Links>(&mut self, _links: &mut L, _slot: u32, _how: Use) {}
 
     fn remove<L: Links>(&mut self, links: &mut L, slot: u32) {
         self.list.unlink(links, slot);

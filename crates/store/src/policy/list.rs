@@ -28,6 +28,11 @@ impl List {
         self.len
     }
 
+    /// The last slot; `NO_SLOT` if there is none.
+    pub fn back(&self) -> u32 {
+        self.back
+    }
+
     /// The slot that the scan looks at next; `NO_SLOT` once it has passed the front.
     pub fn candidate(&self) -> u32 {
         match self.scan {

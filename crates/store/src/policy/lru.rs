@@ -1,7 +1,7 @@
 //! Least recently used leaves first.
 
 use super::list::List;
-use super::{Links, Policy};
+use super::{Links, Policy, Use};
 
 /// One list: a use moves a block to the front, the back leaves. A prompt's blocks must be touched
 /// tail first, so that its head, which others share, leaves last.
@@ -17,12 +17,12 @@ pub struct Lru {
 }
 
 impl Policy for Lru {
-    fn insert<L: Links>(&mut self, links: &mut L, slot: u32, _returning: bool) {
+    fn insert<L: Links>(&mut self, links: &mut L, slot: u32, _left: Option<u32>) {
         self.list.push_front(links, slot);
     }
 
     #[inline]
-    fn touch<L: Links>(&mut self, links: &mut L, slot: u32) {
+    fn touch<L: Links>(&mut self, links: &mut L, slot: u32, _how: Use) {
         self.list.move_to_front(links, slot);
     }
 

@@ -4,11 +4,13 @@
 //! policy's own use), so that it allocates nothing, and a simulator runs the very same code over
 //! links of its own. There is one policy for each tenant.
 
+mod adaptive;
 mod fifo;
 mod list;
 mod lru;
 mod s3fifo;
 
+pub use adaptive::Adaptive;
 pub use fifo::Fifo;
 pub use lru::Lru;
 pub use s3fifo::S3Fifo;
@@ -39,17 +41,30 @@ pub trait Links {
     fn set_bits(&mut self, slot: u32, bits: u8);
 }
 
+/// What became of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// Its bytes were given to someone: used again for certain.
+    Read,
+    /// Its user says so: used again, unless it was stored by the same request.
+    Touched,
+    /// Stored or read just now along with the rest of its prompt: not one more use, but its place
+    /// is between theirs.
+    Arranged,
+}
+
 /// The order in which blocks leave.
 ///
 /// Every policy passes `tests/policy_conformance.rs`.
 pub trait Policy {
-    /// Takes a slot in. The caller guarantees that it is in no policy. `returning` says that the
-    /// block was evicted not long ago. The policy MUST link it, and MUST NOT fail.
-    fn insert<L: Links>(&mut self, links: &mut L, slot: u32, returning: bool);
+    /// Takes a slot in. The caller guarantees that it is in no policy. `left` says how
+    /// many blocks this policy has let go since it let go of this one; none: never, or too long
+    /// ago to know. The policy MUST link it, and MUST NOT fail.
+    fn insert<L: Links>(&mut self, links: &mut L, slot: u32, left: Option<u32>);
 
     /// The block was used. The caller guarantees that the slot is in this policy, and calls this
-    /// for uses only: a lookup is none. The policy MUST keep the slot.
-    fn touch<L: Links>(&mut self, links: &mut L, slot: u32);
+    /// for uses only, a prompt's last block first: a lookup is none. The policy MUST keep the slot.
+    fn touch<L: Links>(&mut self, links: &mut L, slot: u32, how: Use);
 
     /// The block left for a reason of the caller's. The caller guarantees that the slot is in this
     /// policy. The policy MUST forget it in O(1).
@@ -88,6 +103,8 @@ pub trait Policy {
 /// nanoseconds of link writing, which calls through a table would double.
 #[derive(Debug)]
 pub enum AnyPolicy {
+    /// See [`Adaptive`].
+    Adaptive(Adaptive),
     /// See [`Lru`].
     Lru(Lru),
     /// See [`Fifo`].
@@ -100,6 +117,7 @@ impl AnyPolicy {
     /// An empty policy of this kind.
     pub fn new(kind: PolicyKind) -> AnyPolicy {
         match kind {
+            PolicyKind::Adaptive => AnyPolicy::Adaptive(Adaptive::default()),
             PolicyKind::Lru => AnyPolicy::Lru(Lru::default()),
             PolicyKind::Fifo => AnyPolicy::Fifo(Fifo::default()),
             PolicyKind::S3Fifo => AnyPolicy::S3Fifo(S3Fifo::default()),
@@ -110,6 +128,7 @@ impl AnyPolicy {
 macro_rules! dispatch {
     ($self:ident, $policy:ident => $call:expr) => {
         match $self {
+            AnyPolicy::Adaptive($policy) => $call,
             AnyPolicy::Lru($policy) => $call,
             AnyPolicy::Fifo($policy) => $call,
             AnyPolicy::S3Fifo($policy) => $call,
@@ -118,13 +137,13 @@ macro_rules! dispatch {
 }
 
 impl Policy for AnyPolicy {
-    fn insert<L: Links>(&mut self, links: &mut L, slot: u32, returning: bool) {
-        dispatch!(self, policy => policy.insert(links, slot, returning))
+    fn insert<L: Links>(&mut self, links: &mut L, slot: u32, left: Option<u32>) {
+        dispatch!(self, policy => policy.insert(links, slot, left))
     }
 
     #[inline]
-    fn touch<L: Links>(&mut self, links: &mut L, slot: u32) {
-        dispatch!(self, policy => policy.touch(links, slot))
+    fn touch<L: Links>(&mut self, links: &mut L, slot: u32, how: Use) {
+        dispatch!(self, policy => policy.touch(links, slot, how))
     }
 
     fn remove<L: Links>(&mut self, links: &mut L, slot: u32) {

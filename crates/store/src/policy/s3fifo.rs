@@ -1,7 +1,7 @@
 //! S3-FIFO: a small queue on probation before a main queue with second chances.
 
 use super::list::List;
-use super::{Links, NO_SLOT, Policy};
+use super::{Links, NO_SLOT, Policy, Use};
 
 /// Whether the slot is in the main queue.
 const MAIN: u8 = 0b100;
@@ -39,16 +39,16 @@ impl S3Fifo {
 }
 
 impl Policy for S3Fifo {
-    fn insert<L: Links>(&mut self, links: &mut L, slot: u32, returning: bool) {
-        let bits = if returning { MAIN } else { 0 };
+    fn insert<L: Links>(&mut self, links: &mut L, slot: u32, left: Option<u32>) {
+        let bits = if left.is_some_and(|since| since <= self.len()) { MAIN } else { 0 };
         links.set_bits(slot, bits);
         self.list_of(bits).push_front(links, slot);
     }
 
     #[inline]
-    fn touch<L: Links>(&mut self, links: &mut L, slot: u32) {
+    fn touch<L: Links>(&mut self, links: &mut L, slot: u32, how: Use) {
         let bits = links.bits(slot);
-        if bits & USES < USES {
+        if how != Use::Arranged && bits & USES < USES {
             links.set_bits(slot, bits + 1);
         }
     }

@@ -1,6 +1,8 @@
 //! What the tests share: a namespace, keys, a small random generator whose seed is printed.
 #![allow(dead_code)] // each test file uses its own part of this
 
+pub mod traces;
+
 use std::sync::Arc;
 
 use keepwarm_store::identity::{ChainKey, NamespaceSpec, TenantSecret, Value};

@@ -62,6 +62,11 @@ fn run(policy: PolicyKind) {
 }
 
 #[test]
+fn adaptive_agrees_with_a_dictionary() {
+    run(PolicyKind::Adaptive);
+}
+
+#[test]
 fn lru_agrees_with_a_dictionary() {
     run(PolicyKind::Lru);
 }

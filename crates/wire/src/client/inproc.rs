@@ -163,7 +163,7 @@ impl Transport for InProc {
             let from = unsafe { raw::source(item.ptr, item.len) };
             *outcome = Some(put_one(session, namespace, epoch, item, from));
         }
-        session.touch(namespace, epoch, &keys_here(items, outcomes));
+        session.arrange(namespace, epoch, &keys_here(items, outcomes));
         Ok(())
     }
 

@@ -305,9 +305,7 @@ impl<C: Channel> Conversation<'_, C> {
         };
         match dropped {
             Ok(dropped) => self.reply(Opcode::Drop, &DropReply(dropped)),
-            Err(error) => {
-                self.refuse(Opcode::Drop as u8, RefusalCode::Failed, error.to_string())
-            }
+            Err(error) => self.refuse(Opcode::Drop as u8, RefusalCode::Failed, error.to_string()),
         }
     }
 

@@ -187,6 +187,6 @@ impl<C: Channel> Conversation<'_, C> {
             .filter(|(_, outcome)| matches!(outcome, PutOutcome::Stored | PutOutcome::Present));
         let mut keys: Vec<BlockKey> = here.map(|(ask, _)| ask.key).collect();
         keys.dedup();
-        self.session.touch(request.namespace, request.epoch, &keys);
+        self.session.arrange(request.namespace, request.epoch, &keys);
     }
 }
