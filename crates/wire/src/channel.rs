@@ -46,6 +46,13 @@ pub trait Channel {
     /// Whether the peer is still there, as far as can be told without waiting.
     fn peer_is_there(&self) -> bool;
 
+    /// Waits until there is something to receive, or the stream has failed. False: not before the
+    /// deadline.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn wait_for_bytes(&mut self, until: Deadline) -> io::Result<bool>;
+
     /// Whether descriptors can be passed this way.
     fn passes_descriptors(&self) -> bool {
         false
@@ -289,6 +296,9 @@ impl Channel for Socket {
         // Readable outside of a call means that the peer has closed, or talks out of turn.
         matches!(poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(0))
     }
+
+    fn wait_for_bytes(&mut self, until: Deadline) -> io::Result<bool> {
+        wait_for(&self.fd, PollFlags::IN, until)
 
     fn passes_descriptors(&self) -> bool {
         self.is_unix

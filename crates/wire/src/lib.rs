@@ -19,6 +19,7 @@ mod process;
 mod raw;
 pub mod server;
 mod socket_path;
+pub mod tls;
 
 pub use address::{Address, AddressError};
 pub use client::{

@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use keepwarm_store::EventBatch;
 use keepwarm_store::types::{MissReason, NamespaceId};
-use rustix::event::PollFlags;
 
 use super::link::{Cut, Link};
-use crate::channel::wait_for;
+use crate::channel::Channel;
 use crate::client::events::Position;
 use crate::client::transport::Unserved;
 use crate::client::{ClientError, EventStream};
@@ -46,7 +45,7 @@ impl Follow {
 
     /// The next frame; `None` if none began to come in time.
     fn frame(&mut self, until: Deadline) -> Result<Option<EventBatch>, Cut> {
-        if !wait_for(&self.link.socket, PollFlags::IN, until)? {
+        if !self.link.socket.wait_for_bytes(until)? {
             return Ok(None);
         }
         let whole = Deadline::after(SILENCE);
