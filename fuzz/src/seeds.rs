@@ -35,8 +35,12 @@ pub fn requests() -> Vec<(Opcode, Vec<u8>)> {
     let landed = vec![Landed { group: 1, unused: vec![0, 2] }];
     let piece = Piece { index: 0, length: 3, checksum: 4 };
     let (token, name) = (Token([0; 16]), String::from("seed"));
+    let credential = None;
+    let greeting = Greeting { version_oldest: 1, version: 1, token, pid: 1, name, credential };
+    let credential = Some(vec![b'k'; 43]);
     vec![
-        (Opcode::Hello, bytes(&Greeting { version_oldest: 1, version: 1, token, pid: 1, name })),
+        (Opcode::Hello, bytes(&greeting)),
+        (Opcode::Hello, bytes(&Greeting { credential, ..greeting })),
         (
             Opcode::Attach,
             bytes(&AttachRequest { encoding: spec.encoding().to_vec(), key_check, epoch }),

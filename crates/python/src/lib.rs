@@ -3,8 +3,10 @@
 
 use pyo3::prelude::*;
 
+mod access;
 mod addresses;
 mod buffers;
+mod certificates;
 mod codes;
 mod errors;
 mod events;
@@ -21,7 +23,11 @@ mod store;
 #[pymodule(name = "_core")]
 mod core_module {
     #[pymodule_export]
+    use super::access::{check_principals, token_hash};
+    #[pymodule_export]
     use super::addresses::canonical_address;
+    #[pymodule_export]
+    use super::certificates::{make_ca, make_certificate, make_revocations};
     #[pymodule_export]
     use super::codes::outcome_codes;
     #[pymodule_export]

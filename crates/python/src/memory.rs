@@ -10,6 +10,7 @@ use keepwarm_wire::client::{
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::access::{Files, credentials};
 use crate::addresses::parse;
 use crate::codes::{miss_names, shed_names};
 use crate::errors::{AttachError, ConfigError, NodeError, detached, fault};
@@ -33,6 +34,10 @@ impl Memory {
 
     /// A node's store over its socket.
     #[staticmethod]
+    #[pyo3(signature = (
+        address, connections_max, deadline_s, name, transport, *, files=None, token=None
+    ))]
+    #[allow(clippy::too_many_arguments)] // keywords, from Python
     fn connect(
         py: Python<'_>,
         address: PathBuf,
@@ -40,6 +45,8 @@ impl Memory {
         deadline_s: f64,
         name: String,
         transport: &str,
+        files: Option<Files>,
+        token: Option<&str>,
     ) -> PyResult<Memory> {
         let transport = match transport {
             "auto" => TransportChoice::Auto,
@@ -55,7 +62,9 @@ impl Memory {
             Some(text) if text.contains("://") && !text.starts_with('/') => parse(text)?,
             _ => Address::Unix(address),
         };
-        let config = ConnectConfig { address, connections_max, deadline, name, transport };
+        let credentials = credentials(files, token)?;
+        let config =
+            ConnectConfig { address, credentials, connections_max, deadline, name, transport };
         let connected = detached(py, || Inner::connect(config)).map_err(fault)?;
         connected.map(|inner| Memory { inner }).map_err(|error| {
             let text = error.to_string();
@@ -64,6 +73,7 @@ impl Memory {
                 ConnectError::PathTooLong { .. } | ConnectError::NotASocket { .. } => {
                     ConfigError::new_err((text, "address"))
                 }
+                ConnectError::Credentials(_) => ConfigError::new_err((text, "credentials")),
                 _ => NodeError::new_err(text),
             }
         })

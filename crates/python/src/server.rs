@@ -7,6 +7,7 @@ use keepwarm_wire::server::{Server as Inner, ServerConfig, ServerError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::access::{Files, PrincipalRow, principals, tls_files};
 use crate::addresses::parse;
 use crate::errors::{ClosedError, ConfigError, NodeError, detached, fault};
 use crate::store::{Store, figures, server_time};
@@ -21,12 +22,17 @@ pub struct Server {
 #[pymethods]
 impl Server {
     #[new]
-    #[pyo3(signature = (store, path, *, listen=vec![], node, clients_max, idle_s))]
+    #[pyo3(signature = (
+        store, path, *, listen=vec![], tls=None, principals=vec![], node, clients_max, idle_s
+    ))]
+    #[allow(clippy::too_many_arguments)] // keywords, from Python
     fn new(
         py: Python<'_>,
         store: &Store,
         path: PathBuf,
         listen: Vec<String>,
+        tls: Option<Files>,
+        principals: Vec<PrincipalRow>,
         node: String,
         clients_max: usize,
         idle_s: f64,
@@ -34,22 +40,21 @@ impl Server {
         let store = store.inner()?;
         let mut config = ServerConfig::new(path);
         config.listen = listen.iter().map(|text| parse(text)).collect::<PyResult<_>>()?;
+        config.tls = tls.map(tls_files);
+        config.principals = self::principals(principals)?;
         config.node = node;
         config.clients_max = clients_max;
         config.idle = server_time(idle_s, "idle")?;
         let started = detached(py, || Inner::start(store, config)).map_err(fault)?;
-        let server = started.map_err(|error| {
-            let text = error.to_string();
-            match error {
-                ServerError::Config { setting, .. } => ConfigError::new_err((text, setting)),
-                ServerError::PathTooLong { .. } | ServerError::NotASocket { .. } => {
-                    ConfigError::new_err((text, "socket"))
-                }
-                ServerError::Exposed { .. } => ConfigError::new_err((text, "listen")),
-                _ => NodeError::new_err(text),
-            }
-        })?;
+        let server = started.map_err(refused)?;
         Ok(Server { inner: Mutex::new(Some(Arc::new(server))) })
+    }
+
+    /// Reads certificates again and takes other principals; ends whoever would not be let in now.
+    fn reload_access(&self, py: Python<'_>, principals: Vec<PrincipalRow>) -> PyResult<()> {
+        let principals = self::principals(principals)?;
+        let server = self.inner()?;
+        detached(py, || server.reload_access(principals)).map_err(fault)?.map_err(refused)
     }
 
     /// Where it listens: its socket first.
@@ -90,6 +95,20 @@ impl Server {
         let taken = self.lock().take();
         // Dropping the last reference is what stops it.
         detached(py, || drop(taken)).map_err(fault)
+    }
+}
+
+fn refused(error: ServerError) -> PyErr {
+    let text = error.to_string();
+    match error {
+        ServerError::Config { setting, .. } => ConfigError::new_err((text, setting)),
+        ServerError::PathTooLong { .. } | ServerError::NotASocket { .. } => {
+            ConfigError::new_err((text, "socket"))
+        }
+        ServerError::Exposed { .. } => ConfigError::new_err((text, "listen")),
+        ServerError::Nobody { .. } => ConfigError::new_err((text, "principals")),
+        ServerError::Tls(_) => ConfigError::new_err((text, "tls_cert")),
+        _ => NodeError::new_err(text),
     }
 }
 

@@ -2,7 +2,7 @@
 //! `reads.rs` and `puts.rs`.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::inner::Inner;
@@ -18,6 +18,8 @@ pub struct Session {
     /// How often the session attached each namespace number. Changed under the store's lock only,
     /// and a call looks under it: a number that is not attached may go to another namespace.
     attached: Box<[AtomicU32]>,
+    /// Whether it may bring a larger epoch.
+    keeps_epochs: AtomicBool,
 }
 
 /// How long a call that brings a larger epoch waits for the disk.
@@ -55,12 +57,22 @@ impl Refused {
 impl Session {
     pub(crate) fn new(store: Arc<Store>, id: u64, namespaces_max: u16) -> Session {
         let attached = (0..namespaces_max).map(|_| AtomicU32::new(0)).collect();
-        Session { store, id, attached }
+        Session { store, id, attached, keeps_epochs: AtomicBool::new(false) }
     }
 
     /// The store.
     pub fn store(&self) -> &Arc<Store> {
         &self.store
+    }
+
+    /// From now on a larger epoch that its calls bring is not adopted: they miss with `epoch`. For
+    /// those who may not write, since a larger epoch hides what others wrote.
+    pub fn keep_epochs(&self) {
+        self.keeps_epochs.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn may_raise_epochs(&self) -> bool {
+        !self.keeps_epochs.load(Ordering::Acquire)
     }
 
     /// Whether the session attached the namespace.
@@ -103,7 +115,7 @@ impl Session {
     pub(crate) fn enter(&self, ns: NamespaceId, epoch: Epoch) -> Result<Locked<'_>, Refused> {
         let mut inner = self.lock(ns).ok_or(Refused::Identity)?;
         let mut refused = Refused::Epoch;
-        if epoch > inner.namespaces.at(ns.0).epoch {
+        if epoch > inner.namespaces.at(ns.0).epoch && self.may_raise_epochs() {
             // A write to disk: not under the store's lock.
             drop(inner);
             let adopted = self.adopt(ns, epoch, CALL_PATIENCE);

@@ -57,7 +57,7 @@ impl Session {
         let (mut inner, id, nearest) = self.store.find_place(spec, tenant)?;
         // Counted before the lock is let go: a namespace in use is never recycled.
         self.note(&mut inner, id);
-        if epoch > inner.namespaces.at(id.0).epoch {
+        if epoch > inner.namespaces.at(id.0).epoch && self.may_raise_epochs() {
             drop(inner);
             let written = self.store.put_epoch(id, fingerprint, epoch, patience);
             inner = self.store.lock();

@@ -299,6 +299,7 @@ impl Channel for Socket {
 
     fn wait_for_bytes(&mut self, until: Deadline) -> io::Result<bool> {
         wait_for(&self.fd, PollFlags::IN, until)
+    }
 
     fn passes_descriptors(&self) -> bool {
         self.is_unix

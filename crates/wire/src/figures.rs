@@ -46,6 +46,13 @@ pub(crate) fn of_store(stats: &Stats) -> Figures {
     let per_entry = StatValue::Ratio(stats.index_bytes_per_entry);
     figures.push(("store.index_bytes_per_entry".into(), per_entry));
     of_counters(&mut figures, "store", &stats.counters);
+    figures.extend(of_tenants(stats));
+    figures
+}
+
+/// What `stats` has of tenants and their namespaces, and nothing else.
+pub(crate) fn of_tenants(stats: &Stats) -> Figures {
+    let mut figures = Figures::new();
     for tenant in &stats.tenants {
         let prefix = format!("tenant.{}", tenant.name);
         let mut number = |name: &str, value: u64| {

@@ -8,6 +8,7 @@ pub mod address;
 pub mod channel;
 pub mod client;
 pub mod codec;
+pub mod credentials;
 pub mod deadline;
 mod figures;
 pub mod frame_io;

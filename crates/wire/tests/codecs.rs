@@ -84,6 +84,7 @@ proptest! {
         token in any::<[u8; 16]>(),
         pid in any::<u32>(),
         name in ".{0,60}",
+        credential in proptest::option::of(vec(any::<u8>(), 1..257)),
         incarnation in any::<u64>(),
         names in vec("[a-z]{0,20}", 0..16),
     ) {
@@ -93,6 +94,7 @@ proptest! {
             token: Token(token),
             pid,
             name: name.clone(),
+            credential,
         });
         there_and_back(&GreetingReply {
             version: versions.0,

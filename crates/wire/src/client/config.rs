@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::address::Address;
+use crate::credentials::Credentials;
 
 /// What a call may take when its caller has no better idea.
 pub const DEADLINE: Duration = Duration::from_secs(1);
@@ -28,6 +29,8 @@ pub enum TransportChoice {
 pub struct ConnectConfig {
     /// Where the node is.
     pub address: Address,
+    /// What it shows the node.
+    pub credentials: Credentials,
     /// Connections for calls at once, 1 to 64; subscriptions have their own. Too few: threads wait
     /// for each other's transfers; too many: the node's limit on clients is reached sooner.
     pub connections_max: usize,
@@ -44,6 +47,7 @@ impl ConnectConfig {
     pub fn new(address: impl Into<Address>) -> ConnectConfig {
         ConnectConfig {
             address: address.into(),
+            credentials: Credentials::default(),
             connections_max: 8,
             deadline: DEADLINE,
             name: String::from("keepwarm"),

@@ -8,6 +8,7 @@ use keepwarm_store::types::MissReason;
 use super::config::SUBSCRIPTIONS_MAX;
 use crate::address::Address;
 use crate::frames::KEYS_MAX;
+use crate::tls::FilesError;
 
 /// A node that cannot be reached because of how it was named, or ever understood. A node that is
 /// merely not there is none of these: calls miss until it is.
@@ -45,6 +46,17 @@ pub enum ConnectError {
         /// Where it is.
         address: Address,
         /// In the words of who refused.
+        problem: String,
+    },
+    /// Certificates and keys are not what they should be.
+    #[error("credentials: {0}")]
+    Credentials(#[from] FilesError),
+    /// The node is there, and client and node do not trust each other.
+    #[error("no trust between this client and the node at {address}: {problem}")]
+    Untrusted {
+        /// Where it is.
+        address: Address,
+        /// Which side finds what.
         problem: String,
     },
     /// The node shares no wire version with this client.

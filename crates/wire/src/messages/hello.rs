@@ -3,6 +3,7 @@
 
 use super::Announcement;
 use crate::codec::{Body, Malformed, Reader, Write, clipped};
+use crate::credentials::TOKEN_BYTES_MAX;
 
 /// Most bytes of a name or a transport's name.
 const NAME_BYTES_MAX: usize = 256;
@@ -27,6 +28,8 @@ pub struct Greeting {
     pub pid: u32,
     /// For logs: what the client is.
     pub name: String,
+    /// A bearer token, from a client that has one. A node keeps its hash alone.
+    pub credential: Option<Vec<u8>>,
 }
 
 impl Body for Greeting {
@@ -38,6 +41,7 @@ impl Body for Greeting {
         out.extend_from_slice(&self.token.0);
         out.put_u32(self.pid);
         out.put_counted(clipped(&self.name, NAME_BYTES_MAX).as_bytes());
+        out.put_counted(self.credential.as_deref().unwrap_or_default());
     }
 
     fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
@@ -47,6 +51,10 @@ impl Body for Greeting {
             token: Token(reader.array()?),
             pid: reader.u32()?,
             name: reader.text(NAME_BYTES_MAX)?,
+            credential: match reader.counted_bytes(TOKEN_BYTES_MAX)? {
+                [] => None,
+                token => Some(token.to_vec()),
+            },
         })
     }
 }

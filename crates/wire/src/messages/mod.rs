@@ -74,14 +74,16 @@ pub enum RefusalCode {
     Failed = 10,
     /// The node has no room for this request now; the connection goes on.
     Throttled = 11,
+    /// The peer has not the right that the request needs; the connection goes on.
+    Rights = 12,
 }
 
 impl RefusalCode {
     fn from_code(code: u8) -> Option<RefusalCode> {
         use RefusalCode::*;
-        const ALL: [RefusalCode; 11] = [
+        const ALL: [RefusalCode; 12] = [
             Version, Clients, Violation, Opcode, Namespace, Identity, Limit, Draining, Peer,
-            Failed, Throttled,
+            Failed, Throttled, Rights,
         ];
         ALL.get(usize::from(code).checked_sub(1)?).copied()
     }

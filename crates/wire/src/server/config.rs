@@ -4,17 +4,22 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::principals::Principals;
 use crate::address::Address;
 use crate::messages::WEIGHT_ORDINARY;
+use crate::tls::{FilesError, TlsFiles};
 
 /// What a server is started with.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
     /// Where its socket is to be; its directory must exist.
     pub path: PathBuf,
-    /// Where else it listens: `tcp://` on loopback alone, `tls://` anywhere. Whoever comes over
-    /// loopback must be of the node's user or root, as over the socket.
+    /// Where else it listens: `tcp://` on loopback alone, `tls://` anywhere.
     pub listen: Vec<Address>,
+    /// What it shows under TLS, and whose certificates it takes. Needed to listen on `tls://`.
+    pub tls: Option<TlsFiles>,
+    /// Whom it lets in, beside its own user over the socket and over `tcp://` on loopback.
+    pub principals: Principals,
     /// The node's name in handshakes and figures.
     pub node: String,
     /// Connections at once, 1 to 16,384; a thread each. Too few: engines with many threads are
@@ -44,6 +49,8 @@ impl ServerConfig {
         ServerConfig {
             path: path.into(),
             listen: Vec::new(),
+            tls: None,
+            principals: Principals::default(),
             node: String::from("keepwarm"),
             clients_max: 256,
             idle: Duration::from_secs(300),
@@ -109,6 +116,15 @@ pub enum ServerError {
         /// As given.
         address: Address,
     },
+    /// TLS without anybody who could come in.
+    #[error("{address} would let nobody in: name principals, with certificate or token")]
+    Nobody {
+        /// As given.
+        address: Address,
+    },
+    /// Certificates and keys are not what they should be.
+    #[error("TLS: {0}")]
+    Tls(#[from] FilesError),
     /// The system refused.
     #[error("cannot {action} {address}: {source}")]
     Listen {

@@ -2,28 +2,33 @@
 //! calls that move more than a frame.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use keepwarm_store::AttachError;
+use keepwarm_store::identity::NamespaceSpec;
 use keepwarm_store::log::Event;
 use keepwarm_store::types::{LeaseId, NamespaceId};
 
-use super::counts::{add, figures};
+use super::access::Guest;
+use super::counts::{add, figures_for};
 use super::ending::Ending;
+use super::greeting::{Greeted, greet, refusal};
 use super::node::{Node, Phase};
+use super::principals::{Principal, Right, Tenants, needed};
 use super::sessions::Seat;
-use super::shared::{Sharing, check_payload, offers_memory};
+use super::shared::{Sharing, check_payload};
 use super::told::{say_ending, say_refused};
 use crate::channel::{Channel, Patience};
 use crate::codec::{Body, Malformed, decode};
 use crate::deadline::Deadline;
-use crate::frame_io::{empty, expect, flush, receive_body, receive_body_within, receive_header};
-use crate::frames::{self, FrameHead, Header, Opcode, VERSION, Violation, append_frame, flags};
+use crate::frame_io::{empty, flush, receive_body_within};
+use crate::frames::{self, FrameHead, Header, Opcode, Violation, append_frame, flags};
 use crate::messages::{
-    AttachReply, AttachRequest, DetachReply, DetachRequest, DropReply, DropRequest, Greeting,
-    GreetingReply, LookupReply, LookupRequest, PingReply, PingRequest, Refusal, RefusalCode,
-    ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, ReportReply, ReportRequest, StatReply,
-    StatRequest, TouchReply, TouchRequest,
+    AttachReply, AttachRequest, DetachReply, DetachRequest, DropReply, DropRequest, LookupReply,
+    LookupRequest, PingReply, PingRequest, Refusal, RefusalCode, ReleaseReply, ReleaseRequest,
+    RenewReply, RenewRequest, ReportReply, ReportRequest, StatReply, StatRequest, TouchReply,
+    TouchRequest,
 };
 
 /// How long a peer that broke the protocol has to hear so.
@@ -32,15 +37,23 @@ const FAREWELL: Duration = Duration::from_millis(100);
 /// What clients of a draining node hear.
 pub(super) const GOING_DOWN: &str = "the node is going down: connect again when it is back";
 
-/// Most bytes of a greeting that could be meant well, whatever its version.
-const GREETING_BYTES_MAX: u32 = 4096;
-
 /// How soon a long wait notices that the server goes down or the peer has left.
 pub(super) const LOOK_UP: Duration = Duration::from_millis(250);
 
-/// Serves one peer until its end. `busy` hears whether a call is under way.
+/// Serves one peer, who is the node's own user, until its end. `busy` hears whether a call is
+/// under way.
 pub fn serve(node: &Node, channel: &mut impl Channel, busy: &dyn Fn(bool)) -> Ending {
-    let (session, version) = match greet(node, channel) {
+    serve_guest(node, channel, &Guest::owner(), busy)
+}
+
+/// As [`serve`], for whoever the guest turns out to be.
+pub(super) fn serve_guest(
+    node: &Node,
+    channel: &mut impl Channel,
+    guest: &Guest,
+    busy: &dyn Fn(bool),
+) -> Ending {
+    let Greeted { session, version, principal } = match greet(node, channel, guest) {
         Ok(greeted) => greeted,
         Err(ending) => return count(node, ending),
     };
@@ -49,6 +62,7 @@ pub fn serve(node: &Node, channel: &mut impl Channel, busy: &dyn Fn(bool)) -> En
         channel,
         session,
         version,
+        principal,
         attached: vec![],
         correlation: 0,
         out: vec![],
@@ -85,82 +99,13 @@ fn count(node: &Node, ending: Ending) -> Ending {
     ending
 }
 
-/// Frame of a refusal that ends a connection, in the version agreed on if there is one.
-pub(super) fn refusal(version: u16, correlation: u64, code: RefusalCode, text: String) -> Vec<u8> {
-    let mut out = Vec::new();
-    let flags = flags::REPLY | flags::REFUSED;
-    let code_of_hello = Opcode::Hello as u8;
-    let head = FrameHead { version, code: code_of_hello, flags, correlation, payload_bytes: 0 };
-    // Its text is cut to what fits.
-    let _ = append_frame(&mut out, head, |out| Refusal { code, text }.write(out));
-    out
-}
-
-/// The handshake, within its own time.
-fn greet<'a>(node: &'a Node, channel: &mut impl Channel) -> Result<(Seat<'a>, u16), Ending> {
-    let mut patience = Patience::until(Deadline::after(node.config.handshake));
-    let header = receive_header(channel, None, &mut patience)?;
-    expect(&header, Opcode::Hello, 0)?;
-    no_payload(&header)?;
-    if header.body_bytes > GREETING_BYTES_MAX {
-        return Err(Violation::Unexpected("a greeting larger than any").into());
-    }
-    let mut body = Vec::new();
-    receive_body(channel, &header, &mut body, &mut patience)?;
-    let greeting: Greeting = decode(VERSION, &body)?;
-    let Some(version) = frames::agree(greeting.version_oldest, greeting.version) else {
-        let text = format!(
-            "client {} speaks wire versions {} to {}, this node {} to {VERSION}: upgrade the older",
-            greeting.name,
-            greeting.version_oldest,
-            greeting.version,
-            frames::VERSION_OLDEST
-        );
-        say_refused(Event::ConnectionRefused, &text);
-        let mut out = refusal(VERSION, header.correlation, RefusalCode::Version, text);
-        flush(channel, &mut out, &mut patience)?;
-        return Err(Ending::Refused(RefusalCode::Version));
-    };
-    let mut capabilities = vec![String::from("events")];
-    if offers_memory(node, channel) {
-        capabilities.push(String::from("shm"));
-    }
-    let reply = GreetingReply {
-        version,
-        incarnation: node.store.incarnation(),
-        pid: std::process::id(),
-        node: node.config.node.clone(),
-        announcement: node.announcement(),
-        transports: vec![String::from("unix")],
-        capabilities,
-    };
-    let head = FrameHead {
-        version,
-        code: Opcode::Hello as u8,
-        flags: flags::REPLY,
-        correlation: header.correlation,
-        payload_bytes: 0,
-    };
-    let mut out = Vec::new();
-    append_frame(&mut out, head, |out| reply.write(out))?;
-    flush(channel, &mut out, &mut patience)?;
-    node.counts.request(Opcode::Hello);
-    Ok((node.sessions.seat(&node.store, greeting.token), version))
-}
-
-fn no_payload(header: &Header) -> Result<(), Violation> {
-    match header.payload_bytes {
-        0 => Ok(()),
-        bytes => Err(Violation::Payload { bytes, allowed: 0 }),
-    }
-}
-
 /// A peer after its greeting.
 pub(super) struct Conversation<'a, C> {
     pub(super) node: &'a Node,
     pub(super) channel: &'a mut C,
     pub(super) session: Seat<'a>,
     pub(super) version: u16,
+    pub(super) principal: Arc<Principal>,
     /// What it may follow.
     pub(super) attached: Vec<NamespaceId>,
     /// Of the request under way.
@@ -236,6 +181,11 @@ impl<C: Channel> Conversation<'_, C> {
 
     fn serve(&mut self, opcode: Opcode, body: &[u8]) -> Result<(), Ending> {
         self.node.counts.request(opcode);
+        // Before anything of the request is looked at.
+        if let Some(text) = self.lacks(needed(opcode)) {
+            add(&self.node.counts.refused_rights, 1);
+            return self.refuse(opcode as u8, RefusalCode::Rights, text);
+        }
         if !matches!(opcode, Opcode::Locate | Opcode::Landed) {
             self.sharing.end_reads();
         }
@@ -309,8 +259,35 @@ impl<C: Channel> Conversation<'_, C> {
         }
     }
 
+    /// Which of these rights the peer lacks, in words.
+    pub(super) fn lacks(&self, rights: &[Right]) -> Option<String> {
+        let who = &self.principal;
+        let lacking = rights.iter().find(|right| !who.rights.has(**right))?;
+        let (name, right) = (&who.name, lacking.name());
+        Some(format!("principal {name} has no right to {right} on this node: give it that right"))
+    }
+
+    /// Why the peer may not use the namespace, if it is one; told from its own words alone.
+    fn not_its_tenant(&self, encoding: &[u8]) -> Option<String> {
+        let spec = NamespaceSpec::decode(encoding).ok()?;
+        let (name, tenant) = (&self.principal.name, spec.tenant());
+        match &self.principal.tenants {
+            tenants if tenants.has(tenant) => None,
+            Tenants::All => None,
+            Tenants::Of(names) => Some(format!(
+                "principal {name} may use tenant {}, and the namespace is of tenant {tenant}: name \
+                 the right tenant, or use that tenant's credentials",
+                names.join(", ")
+            )),
+        }
+    }
+
     fn attach(&mut self, request: AttachRequest) -> Result<(), Ending> {
         let AttachRequest { encoding, key_check, epoch } = request;
+        if let Some(text) = self.not_its_tenant(&encoding) {
+            say_refused(Event::AttachRefused, &text);
+            return self.refuse(Opcode::Attach as u8, RefusalCode::Identity, text);
+        }
         match self.session.attach(&encoding, key_check, epoch) {
             Ok(attached) => {
                 let nearest = attached.nearest.unwrap_or_default();
@@ -363,7 +340,8 @@ impl<C: Channel> Conversation<'_, C> {
 
     /// In as many frames as it takes.
     fn stat(&mut self) -> Result<(), Ending> {
-        let mut pages = StatReply(figures(self.node)).pages().into_iter().peekable();
+        let mut pages =
+            StatReply(figures_for(self.node, &self.principal)).pages().into_iter().peekable();
         while let Some(page) = pages.next() {
             let more = if pages.peek().is_some() { flags::MORE } else { 0 };
             self.append(Opcode::Stat, flags::REPLY | more, 0, |out| page.write(out));

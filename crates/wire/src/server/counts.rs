@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use keepwarm_store::log::journal;
 
 use super::node::Node;
-use crate::figures::{Figures, of_store};
+use super::principals::{Principal, Right};
+use crate::figures::{Figures, of_store, of_tenants};
 use crate::frames::Opcode;
 use crate::messages::StatValue;
 
@@ -17,6 +18,8 @@ pub(super) struct Counts {
     pub(super) refused_clients: AtomicU64,
     pub(super) refused_peers: AtomicU64,
     pub(super) refused_versions: AtomicU64,
+    pub(super) refused_rights: AtomicU64,
+    pub(super) refused_tls: AtomicU64,
     pub(super) violations: AtomicU64,
     pub(super) stalled: AtomicU64,
     pub(super) throttled: AtomicU64,
@@ -49,6 +52,21 @@ impl Counts {
     }
 }
 
+/// What a principal may see: without the right `admin`, its own tenants' figures and who answers.
+pub(super) fn figures_for(node: &Node, who: &Principal) -> Figures {
+    if who.rights.has(Right::Admin) {
+        return figures(node);
+    }
+    let mut stats = node.store.stats();
+    stats.tenants.retain(|tenant| who.tenants.has(&tenant.name));
+    stats.namespaces.retain(|namespace| who.tenants.has(&namespace.tenant));
+    let mut figures = of_tenants(&stats);
+    let incarnation = StatValue::Number(stats.incarnation);
+    figures.push(("store.incarnation".into(), incarnation));
+    figures.push(("server.node".into(), StatValue::Text(node.config.node.clone())));
+    figures
+}
+
 /// The server's and its store's figures.
 pub(super) fn figures(node: &Node) -> Figures {
     let counts = &node.counts;
@@ -69,6 +87,8 @@ pub(super) fn figures(node: &Node) -> Figures {
         ("refused_clients", &counts.refused_clients),
         ("refused_peers", &counts.refused_peers),
         ("refused_versions", &counts.refused_versions),
+        ("refused_rights", &counts.refused_rights),
+        ("refused_tls", &counts.refused_tls),
         ("violations", &counts.violations),
         ("stalled", &counts.stalled),
         ("throttled", &counts.throttled),

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
@@ -13,19 +13,22 @@ use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, Shutdown};
 
-use super::conversation::{GOING_DOWN, refusal, serve};
+use super::access::Guest;
+use super::conversation::{GOING_DOWN, serve_guest};
 use super::counts::add;
 use super::doors::{Door, knocked};
+use super::greeting::refusal;
 use super::node::{Node, Phase};
-use super::peer_user;
+use super::principals::Shown;
 use super::socket_file::SocketFile;
 use super::told::{about_peer, say_refused};
 use super::watch::Watch;
 use crate::address::Address;
-use crate::channel::Socket;
+use crate::channel::{Channel, Socket};
 use crate::deadline::Deadline;
 use crate::frames::VERSION;
 use crate::messages::RefusalCode;
+use crate::tls::{TlsStream, distrust_in};
 
 /// How soon the accepting thread notices that the server goes down.
 const LOOK_UP: Duration = Duration::from_millis(100);
@@ -39,6 +42,8 @@ struct Entry {
     fd: Arc<OwnedFd>,
     /// Whether a call is under way.
     busy: AtomicBool,
+    /// Who it is, once that is known.
+    guest: OnceLock<Guest>,
 }
 
 /// The node and its connections.
@@ -95,7 +100,10 @@ impl Listener {
     /// Starts a thread for a peer, or says why not.
     fn admit(self: &Arc<Self>, door: &Door, peer: OwnedFd) {
         add(&self.node.counts.accepted, 1);
-        if let Err(text) = may_use(&door.address, &peer) {
+        let under_tls = matches!(door.address, Address::Tls { .. });
+        let guest = (!under_tls).then(|| Guest::local(&door.address, &peer));
+        let hopeless = guest.as_ref().and_then(|guest| guest.hopeless(&self.node.access()));
+        if let Some(text) = hopeless {
             add(&self.node.counts.refused_peers, 1);
             let _about = about_peer(&peer);
             say_refused(Event::ConnectionRefused, &text);
@@ -113,7 +121,8 @@ impl Listener {
         }
         let Ok(socket) = door.socket(peer) else { return };
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let entry = Arc::new(Entry { fd: socket.shared(), busy: AtomicBool::new(false) });
+        let guest = guest.map_or_else(OnceLock::new, OnceLock::from);
+        let entry = Arc::new(Entry { fd: socket.shared(), busy: AtomicBool::new(false), guest });
         self.entries.lock().insert(number, entry.clone());
         add(&self.node.counts.connections, 1);
         let place = Place { listener: self.clone(), number };
@@ -136,6 +145,12 @@ impl Listener {
     /// Ends the connections on which no call is under way.
     pub(super) fn end_idle(&self) {
         self.end(|entry| !entry.busy.load(Ordering::SeqCst));
+    }
+
+    /// Ends the connections of those who would not be let in now.
+    pub(super) fn end_unwelcome(&self) {
+        let access = self.node.access();
+        self.end(|entry| entry.guest.get().is_some_and(|guest| !guest.may_stay(&access)));
     }
 
     /// Ends all connections.
@@ -181,25 +196,35 @@ fn run(place: &Place, mut socket: Socket, entry: &Entry) {
     let node = &place.listener.node;
     let _about = about_peer(&entry.fd);
     log::say(Event::Connected, |_| {});
-    serve(node, &mut socket, &|busy| entry.busy.store(busy, Ordering::SeqCst));
-    add(&node.counts.system_calls, socket.take_system_calls());
+    if let Some(guest) = entry.guest.get() {
+        converse(node, &mut socket, guest, entry);
+        return add(&node.counts.system_calls, socket.take_system_calls());
+    }
+    let Some(mut stream) = under_tls(node, socket) else { return };
+    let shown = stream.peer_certificates().map_or(Shown::Nothing, Shown::Certificate);
+    let guest = entry.guest.get_or_init(|| Guest::new("tls", shown));
+    converse(node, &mut stream, guest, entry);
+    add(&node.counts.system_calls, stream.take_system_calls());
 }
 
-/// The node's own user, or root.
-fn may_use(address: &Address, peer: &OwnedFd) -> Result<(), String> {
-    let ours = rustix::process::geteuid();
-    let theirs = match address {
-        Address::Unix(_) => peer_user::of_unix(peer),
-        Address::Tcp { .. } | Address::Tls { .. } => peer_user::of_loopback(peer),
-    };
-    match theirs {
-        Ok(theirs) if theirs == ours || theirs.is_root() => Ok(()),
-        Ok(theirs) => Err(format!(
-            "user {} may not use the node of user {}: run as that user",
-            theirs.as_raw(),
-            ours.as_raw()
-        )),
-        Err(error) => Err(format!("the peer's user is unknown: {error}")),
+fn converse(node: &Node, channel: &mut impl Channel, guest: &Guest, entry: &Entry) {
+    serve_guest(node, channel, guest, &|busy| entry.busy.store(busy, Ordering::SeqCst));
+}
+
+/// The handshake of TLS. None: it failed, and the peer was told why as far as it listens.
+fn under_tls(node: &Node, socket: Socket) -> Option<TlsStream> {
+    let access = node.access();
+    let until = Deadline::after(node.config.handshake);
+    match TlsStream::accept(socket, access.tls.as_ref()?, until) {
+        Ok(stream) => Some(stream),
+        Err(error) => {
+            add(&node.counts.refused_tls, 1);
+            match distrust_in(&error) {
+                Some(distrust) => say_refused(Event::ConnectionRefused, distrust),
+                None => say_refused(Event::Disconnected, &error),
+            }
+            None
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 //! that does so without yielding is what a reactor would have to spawn anyway, and its stack is the
 //! only state to bound. `conversation.rs` is one connection; `node.rs` what all of them share.
 
+mod access;
 mod config;
 mod conversation;
 mod counts;
@@ -11,9 +12,11 @@ mod doors;
 mod ending;
 mod epochs;
 mod follows;
+mod greeting;
 mod listener;
 mod node;
 mod peer_user;
+mod principals;
 mod reads;
 mod sessions;
 mod shared;
@@ -27,6 +30,9 @@ pub use config::{ServerConfig, ServerError};
 pub use conversation::serve;
 pub use ending::Ending;
 pub use node::Node;
+pub use principals::{
+    PRINCIPALS_MAX, Principal, Principals, PrincipalsError, Right, Rights, Tenants,
+};
 
 use std::path::Path;
 use std::sync::Arc;
@@ -35,6 +41,7 @@ use std::time::Duration;
 
 use keepwarm_store::Store;
 
+use self::access::Access;
 use self::doors::{Door, LISTEN_MAX};
 use self::listener::Listener;
 use self::node::Phase;
@@ -67,17 +74,21 @@ impl Server {
     /// A setting out of range, a path that cannot be bound or is in use, no threads.
     pub fn start(store: Arc<Store>, config: ServerConfig) -> Result<Server, ServerError> {
         check(&config)?;
+        let access = load_access(&config, config.principals.clone())?;
+        let mode = if config.principals.have_uids() { 0o666 } else { 0o600 };
         let mut doors = Vec::with_capacity(config.listen.len() + 1);
         for address in &config.listen {
             doors.push(Door::tcp(address)?);
         }
-        let (socket_file, socket) = SocketFile::bind(&config.path)?;
+        let (socket_file, socket) = SocketFile::bind(&config.path, mode)?;
         let socket_file = Arc::new(socket_file);
         doors.insert(0, Door::unix(socket, Address::from(&config.path)));
         let addresses = doors.iter().map(|door| door.address.clone()).collect();
         let started = (|| {
             let house = Housekeeper::start(&store)?;
-            let listener = Arc::new(Listener::new(Node::new(store, config)));
+            let node = Node::new(store, config);
+            node.set_access(access);
+            let listener = Arc::new(Listener::new(node));
             let accepting = listener.clone().start(socket_file.clone(), doors)?;
             Ok((house, listener, accepting))
         })();
@@ -127,6 +138,21 @@ impl Server {
             return Err(ServerError::Config { setting, found: String::from("0"), want });
         }
         self.listener.node.set_idle(idle);
+        Ok(())
+    }
+
+    /// Reads certificates and keys again and takes other principals. Whoever would not be let in
+    /// any more, or as somebody else, is ended.
+    ///
+    /// # Errors
+    /// A file is not what it should be, or nobody could come in over TLS: then nothing changes.
+    pub fn reload_access(&self, principals: Principals) -> Result<(), ServerError> {
+        if self.is_inherited() {
+            return Ok(());
+        }
+        let node = &self.listener.node;
+        node.set_access(load_access(&node.config, principals)?);
+        self.listener.end_unwelcome();
         Ok(())
     }
 
@@ -187,6 +213,19 @@ impl Drop for Server {
             house.stop();
         }
     }
+}
+
+fn load_access(config: &ServerConfig, principals: Principals) -> Result<Access, ServerError> {
+    let under_tls = |address: &&Address| matches!(address, Address::Tls { .. });
+    let Some(address) = config.listen.iter().find(under_tls) else {
+        return Ok(Access { principals, tls: None });
+    };
+    if principals.are_none() {
+        return Err(ServerError::Nobody { address: address.clone() });
+    }
+    let files = config.tls.clone().unwrap_or_default();
+    let tls = Some(files.node(principals.have_tokens())?);
+    Ok(Access { principals, tls })
 }
 
 fn check(config: &ServerConfig) -> Result<(), ServerError> {

@@ -5,8 +5,10 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use keepwarm_store::Store;
+use parking_lot::RwLock;
 
 use super::ServerConfig;
+use super::access::Access;
 use super::counts::Counts;
 use super::sessions::Sessions;
 use crate::frame_io::GROWTH_BYTES;
@@ -48,6 +50,7 @@ pub struct Node {
     /// Whether clients are to put elsewhere, long before connections end.
     leaving: AtomicBool,
     pub(super) sessions: Sessions,
+    access: RwLock<Arc<Access>>,
 }
 
 impl Node {
@@ -55,6 +58,7 @@ impl Node {
     pub fn new(store: Arc<Store>, config: ServerConfig) -> Node {
         Node {
             store,
+            access: RwLock::new(Arc::default()),
             sessions: Sessions::new(config.clients_max),
             idle_nanos: AtomicU64::new(nanos(config.idle)),
             lost: OnceLock::new(),
@@ -67,6 +71,15 @@ impl Node {
             began: Instant::now(),
             leaving: AtomicBool::new(false),
         }
+    }
+
+    /// What decides who is let in.
+    pub(super) fn access(&self) -> Arc<Access> {
+        self.access.read().clone()
+    }
+
+    pub(super) fn set_access(&self, access: Access) {
+        *self.access.write() = Arc::new(access);
     }
 
     pub(super) fn phase(&self) -> Phase {

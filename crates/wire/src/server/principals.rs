@@ -10,8 +10,8 @@
 
 use std::sync::Arc;
 
-use rustls::pki_types::CertificateDer;
 use rustix::process::Uid;
+use rustls::pki_types::CertificateDer;
 
 use crate::credentials::TokenHash;
 use crate::frames::Opcode;
@@ -88,7 +88,12 @@ pub(super) fn needed(opcode: Opcode) -> &'static [Right] {
         | Opcode::Release
         | Opcode::Report
         | Opcode::Subscribe => &[Right::Read],
-        Opcode::Put | Opcode::PutData | Opcode::Epoch => &[Right::Write],
+        Opcode::Put | Opcode::PutData | Opcode::StagedData | Opcode::Epoch => &[Right::Write],
+        Opcode::Map => &[Right::Arena],
+        Opcode::Locate => &[Right::Arena, Right::Read],
+        Opcode::PutStaged => &[Right::Arena, Right::Write],
+        // One only lets go and has no answer; the other's descriptor must be taken in first.
+        Opcode::Landed | Opcode::Stage => &[],
         Opcode::Drop => &[Right::Drop],
     }
 }
@@ -181,9 +186,8 @@ impl Principals {
     /// # Errors
     /// One has nothing to show, or the same as another; too many.
     pub fn new(all: Vec<Principal>) -> Result<Principals, PrincipalsError> {
-        let wrong = |name: &str, problem: String| {
-            Err(PrincipalsError { name: name.to_owned(), problem })
-        };
+        let wrong =
+            |name: &str, problem: String| Err(PrincipalsError { name: name.to_owned(), problem });
         if all.len() > PRINCIPALS_MAX {
             return wrong(&all[PRINCIPALS_MAX].name, format!("is one more than {PRINCIPALS_MAX}"));
         }

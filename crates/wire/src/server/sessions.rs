@@ -21,9 +21,13 @@ use crate::messages::Token;
 /// Longest that a lease holds without being renewed.
 const LEASE_MAX: Duration = Duration::from_secs(10);
 
+/// A principal's name and its client's token: nobody comes into another one's session by a token
+/// that was overheard.
+pub(super) type Owner = (String, Token);
+
 /// Clients with a connection, and those that left leases behind.
 pub(super) struct Sessions {
-    clients: Mutex<HashMap<Token, Client>>,
+    clients: Mutex<HashMap<Owner, Client>>,
     /// Clients without a connection, at most.
     kept_max: usize,
 }
@@ -47,15 +51,15 @@ impl Sessions {
     }
 
     /// A connection's hold on its client's session.
-    pub(super) fn seat(&self, store: &Arc<Store>, token: Token) -> Seat<'_> {
+    pub(super) fn seat(&self, store: &Arc<Store>, owner: Owner) -> Seat<'_> {
         let mut clients = self.clients.lock();
-        let client = clients.entry(token).or_insert_with(|| Client {
+        let client = clients.entry(owner.clone()).or_insert_with(|| Client {
             session: Arc::new(store.session()),
             connections: 0,
             leased_until: None,
         });
         client.connections += 1;
-        Seat { sessions: self, token, session: client.session.clone() }
+        Seat { sessions: self, owner, session: client.session.clone() }
     }
 
     /// Ends sessions whose time is over.
@@ -75,22 +79,22 @@ impl Sessions {
         drop(ended);
     }
 
-    fn leave(&self, token: Token) {
+    fn leave(&self, owner: &Owner) {
         let mut clients = self.clients.lock();
-        let Some(client) = clients.get_mut(&token) else { return };
+        let Some(client) = clients.get_mut(owner) else { return };
         client.connections -= 1;
         if client.connections > 0 {
             return;
         }
         let kept = || clients.iter().filter(|(_, client)| client.connections == 0);
-        let ending = match clients[&token].is_over() {
-            true => Some(token),
+        let ending = match clients[owner].is_over() {
+            true => Some(owner.clone()),
             false if kept().count() > self.kept_max => {
-                kept().min_by_key(|(_, client)| client.leased_until).map(|(token, _)| *token)
+                kept().min_by_key(|(_, client)| client.leased_until).map(|(owner, _)| owner.clone())
             }
             false => None,
         };
-        let ended = ending.and_then(|token| clients.remove(&token));
+        let ended = ending.and_then(|owner| clients.remove(&owner));
         drop(clients);
         drop(ended);
     }
@@ -99,7 +103,7 @@ impl Sessions {
 /// A client's session, as one of its connections holds it.
 pub(super) struct Seat<'a> {
     sessions: &'a Sessions,
-    token: Token,
+    owner: Owner,
     session: Arc<Session>,
 }
 
@@ -107,7 +111,7 @@ impl Seat<'_> {
     /// The client was told of a lease that holds for so long from now.
     pub(super) fn told_lease(&self, hold: Duration) {
         let until = Some(Deadline::after(hold.min(LEASE_MAX)));
-        if let Some(client) = self.sessions.clients.lock().get_mut(&self.token) {
+        if let Some(client) = self.sessions.clients.lock().get_mut(&self.owner) {
             client.leased_until = client.leased_until.max(until);
         }
     }
@@ -123,6 +127,6 @@ impl Deref for Seat<'_> {
 
 impl Drop for Seat<'_> {
     fn drop(&mut self) {
-        self.sessions.leave(self.token);
+        self.sessions.leave(&self.owner);
     }
 }

@@ -14,6 +14,7 @@ use super::conversation::Conversation;
 use super::counts::add;
 use super::ending::Ending;
 use super::node::{Load, Node};
+use super::principals::Right;
 use crate::channel::{Channel, receive_all};
 use crate::codec::Body;
 use crate::deadline::Deadline;
@@ -139,7 +140,8 @@ impl<'a, C: Channel> Conversation<'a, C> {
                 "the arena is given out over the node's unix socket only: connect there",
             ));
         }
-        Ok(())
+        // Once more for those whose frames must be read before they can be refused.
+        self.lacks(&[Right::Arena]).map_or(Ok(()), Err)
     }
 
     fn map(&mut self, MapRequest: MapRequest) -> Result<(), Ending> {

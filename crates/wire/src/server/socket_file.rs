@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  lock the directory ─► is somebody listening at the path? refuse
-//!    └► bind a neighbouring name ─► chmod 0600 ─► listen ─► rename over the path ─► unlock
+//!    └► bind a neighbouring name ─► chmod ─► listen ─► rename over the path ─► unlock
 //! ```
 //!
 //! A bound socket that does not listen yet refuses everybody, and a rename is atomic: there is no
@@ -39,19 +39,21 @@ const LAST_LETTERS: [u8; 5] = *b"~#+=^";
 #[derive(Debug)]
 pub(super) struct SocketFile {
     path: PathBuf,
+    /// Who may connect at all; who may talk is decided by the peer's user.
+    mode: u32,
     /// Device and inode of the socket; none once the name was removed. Locked while it is bound.
     place: Mutex<Option<(u64, u64)>>,
 }
 
 impl SocketFile {
-    /// Binds `path` and listens.
-    pub(super) fn bind(path: &Path) -> Result<(SocketFile, OwnedFd), ServerError> {
+    /// Binds `path` for the users that `mode` lets in, and listens.
+    pub(super) fn bind(path: &Path, mode: u32) -> Result<(SocketFile, OwnedFd), ServerError> {
         if let Some(bytes) = too_long(path) {
             let path = path.to_owned();
             return Err(ServerError::PathTooLong { path, bytes, max: PATH_BYTES_MAX });
         }
-        let (place, listener) = bind_at(path)?;
-        Ok((SocketFile { path: path.into(), place: Mutex::new(Some(place)) }, listener))
+        let (place, listener) = bind_at(path, mode)?;
+        Ok((SocketFile { path: path.into(), mode, place: Mutex::new(Some(place)) }, listener))
     }
 
     /// Binds the path again if its name was deleted or leads elsewhere now. None: it is as it
@@ -61,7 +63,7 @@ impl SocketFile {
         if place.is_none() || place_of(&self.path).ok() == *place {
             return None;
         }
-        Some(bind_at(&self.path).map(|(bound, listener)| {
+        Some(bind_at(&self.path, self.mode).map(|(bound, listener)| {
             *place = Some(bound);
             listener
         }))
@@ -79,12 +81,12 @@ impl SocketFile {
 }
 
 /// Listens at a path that nobody else listens at; with the device and inode of its name.
-fn bind_at(path: &Path) -> Result<((u64, u64), OwnedFd), ServerError> {
+fn bind_at(path: &Path, mode: u32) -> Result<((u64, u64), OwnedFd), ServerError> {
     let failed =
         |action| move |source: io::Error| ServerError::Socket { action, path: path.into(), source };
     let _lock = lock_directory(path).map_err(failed("lock the directory of"))?;
     refuse_if_in_use(path)?;
-    let (temporary, listener) = bind_beside(path).map_err(failed("bind"))?;
+    let (temporary, listener) = bind_beside(path, mode).map_err(failed("bind"))?;
     fs::rename(&temporary, path).map_err(failed("name"))?;
     Ok((place_of(path).map_err(failed("look at"))?, listener))
 }
@@ -149,7 +151,7 @@ fn neighbours(path: &Path) -> impl Iterator<Item = PathBuf> {
 }
 
 /// Binds the first neighbouring name that nobody uses and listens.
-fn bind_beside(path: &Path) -> io::Result<(PathBuf, OwnedFd)> {
+fn bind_beside(path: &Path, mode: u32) -> io::Result<(PathBuf, OwnedFd)> {
     let mut refused = io::Error::from(io::ErrorKind::AddrInUse);
     for beside in neighbours(path) {
         // Left over from a node that died at this very point, if nobody listens there.
@@ -157,7 +159,7 @@ fn bind_beside(path: &Path) -> io::Result<(PathBuf, OwnedFd)> {
         if fs::symlink_metadata(&beside).is_ok_and(is_socket) && listener_at(&beside).is_none() {
             fs::remove_file(&beside)?;
         }
-        match bind_and_listen(&beside) {
+        match bind_and_listen(&beside, mode) {
             Ok(listener) => return Ok((beside, listener)),
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => refused = error,
             Err(error) => return Err(error),
@@ -166,11 +168,11 @@ fn bind_beside(path: &Path) -> io::Result<(PathBuf, OwnedFd)> {
     Err(refused)
 }
 
-fn bind_and_listen(path: &Path) -> io::Result<OwnedFd> {
+fn bind_and_listen(path: &Path, mode: u32) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let listener = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     rustix::net::bind(&listener, &SocketAddrUnix::new(path)?)?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
     rustix::net::listen(&listener, BACKLOG)?;
     Ok(listener)
 }

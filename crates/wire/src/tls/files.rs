@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, UnixTime};
+use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::version::TLS13;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
@@ -80,7 +81,20 @@ pub enum FilesError {
 
 /// What a node needs for TLS.
 #[derive(Clone)]
-pub struct NodeTls(pub(super) Arc<ServerConfig>);
+pub struct NodeTls {
+    pub(super) config: Arc<ServerConfig>,
+    verifier: Option<Arc<dyn ClientCertVerifier>>,
+}
+
+impl NodeTls {
+    /// Whether a client's certificate, then those between it and its CA, would be taken now.
+    pub(crate) fn vouches_for(&self, chain: &[CertificateDer<'static>]) -> bool {
+        let Some((first, rest)) = chain.split_first() else { return false };
+        let now = UnixTime::now();
+        let verify = |with: &Arc<dyn ClientCertVerifier>| with.verify_client_cert(first, rest, now);
+        self.verifier.as_ref().is_some_and(|verifier| verify(verifier).is_ok())
+    }
+}
 
 /// What a client needs for TLS.
 #[derive(Clone)]
@@ -104,12 +118,13 @@ impl TlsFiles {
     /// # Errors
     /// A file is missing, or is not what it should be.
     pub fn node(&self, tokens: bool) -> Result<NodeTls, FilesError> {
-        let (chain, key, paths) = self.identity()?.ok_or(FilesError::Missing {
-            what: "the node's certificate and key",
-        })?;
+        let (chain, key, paths) = self
+            .identity()?
+            .ok_or(FilesError::Missing { what: "the node's certificate and key" })?;
         let builder = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&TLS13])
             .map_err(|error| paths.unusable(&error))?;
+        let mut verifies = None;
         let builder = match &self.ca {
             None if tokens => builder.with_no_client_auth(),
             None => return Err(FilesError::Missing { what: "the CA that vouches for clients" }),
@@ -125,6 +140,7 @@ impl TlsFiles {
                 }
                 let verifier = verifier.build();
                 let verifier = verifier.map_err(|error| malformed("CA", path, &error))?;
+                verifies = Some(verifier.clone());
                 builder.with_client_cert_verifier(verifier)
             }
         };
@@ -133,7 +149,7 @@ impl TlsFiles {
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         config.max_early_data_size = 0;
-        Ok(NodeTls(Arc::new(config)))
+        Ok(NodeTls { config: Arc::new(config), verifier: verifies })
     }
 
     /// Reads a client's files.
@@ -187,7 +203,7 @@ impl TlsFiles {
     }
 
     /// When the files were last written.
-    fn stamps(&self) -> Vec<Option<(i64, i64, u64)>> {
+    fn stamps(&self) -> Stamps {
         let files = [&self.ca, &self.certificate, &self.key, &self.revoked];
         let stamp = |path: &PathBuf| {
             let found = fs::metadata(path).ok()?;
@@ -196,6 +212,9 @@ impl TlsFiles {
         files.into_iter().flatten().map(stamp).collect()
     }
 }
+
+/// When each file was written last, and its inode; none for one that cannot be looked at.
+type Stamps = Vec<Option<(i64, i64, u64)>>;
 
 struct Pair {
     certificate: PathBuf,
@@ -213,7 +232,7 @@ impl Pair {
 #[derive(Debug)]
 pub(crate) struct Watched {
     files: TlsFiles,
-    last: Mutex<Option<(Vec<Option<(i64, i64, u64)>>, ClientTls)>>,
+    last: Mutex<Option<(Stamps, ClientTls)>>,
 }
 
 impl Watched {

@@ -8,7 +8,7 @@ mod files;
 mod reasons;
 mod stream;
 
-pub use files::{ClientTls, FilesError, NodeTls, TlsFiles};
 pub(crate) use files::Watched;
-pub(crate) use reasons::{Distrust, distrust_in};
+pub use files::{ClientTls, FilesError, NodeTls, TlsFiles};
+pub(crate) use reasons::distrust_in;
 pub use stream::TlsStream;

@@ -50,9 +50,7 @@ pub(super) fn explain(error: &Error, peer: Peer) -> io::Error {
         Error::PeerIncompatible(_) => {
             format!("{theirs} has no version or cipher in common with {ours}: TLS 1.3 is needed")
         }
-        Error::DecryptError => {
-            String::from("a record was changed on the way, or the keys differ")
-        }
+        Error::DecryptError => String::from("a record was changed on the way, or the keys differ"),
         other => format!("TLS with {theirs} failed: {other}"),
     };
     io::Error::new(io::ErrorKind::InvalidData, Distrust { problem })
@@ -115,7 +113,10 @@ fn of_alert(alert: AlertDescription, theirs: &str, ours: &str) -> String {
         CertificateRequired => {
             format!("{theirs} wants a certificate: give {ours} one, or a token if it takes tokens")
         }
-        BadCertificate | CertificateUnknown | UnsupportedCertificate | AccessDenied
+        BadCertificate
+        | CertificateUnknown
+        | UnsupportedCertificate
+        | AccessDenied
         | DecryptError => format!("{theirs} refuses {ours}'s certificate ({alert:?})"),
         HandshakeFailure | ProtocolVersion => {
             format!("{theirs} has no version or cipher in common with {ours}: TLS 1.3 is needed")

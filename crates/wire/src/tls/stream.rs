@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::client::UnbufferedClientConnection;
-use rustls::pki_types::ServerName;
+use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{
     ConnectionState, EncodeError, EncryptError, UnbufferedStatus, WriteTraffic,
@@ -133,7 +133,7 @@ impl TlsStream {
     /// # Errors
     /// As [`TlsStream::connect`].
     pub fn accept(socket: Socket, tls: &NodeTls, until: Deadline) -> io::Result<TlsStream> {
-        let connection = UnbufferedServerConnection::new(tls.0.clone());
+        let connection = UnbufferedServerConnection::new(tls.config.clone());
         let connection = connection.map_err(|error| explain(&error, Peer::Client))?;
         TlsStream::new(socket, Connection::Server(connection)).handshake(until)
     }
@@ -150,31 +150,38 @@ impl TlsStream {
     }
 
     fn handshake(mut self, until: Deadline) -> io::Result<TlsStream> {
+        let left = || {
+            let problem =
+                "the other side left during the handshake of TLS: does it speak TLS there?";
+            io::Error::new(io::ErrorKind::UnexpectedEof, problem)
+        };
         loop {
             match self.step(&mut Want::Neither)? {
-                Next::Receive => {
-                    if self.fill(until)? == 0 {
-                        return Err(io::ErrorKind::UnexpectedEof.into());
+                Next::Receive => match self.fill(until) {
+                    Ok(0) => return Err(left()),
+                    Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
+                        return Err(left());
                     }
-                }
+                    filled => drop(filled?),
+                },
                 Next::Flush => self.flush(until)?,
                 Next::Idle => return Ok(self),
-                Next::Closed => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Next::Closed => return Err(left()),
                 Next::Read | Next::Encrypted(_) => {}
             }
         }
     }
 
-    /// The other side's certificate, DER.
-    pub fn peer_certificate(&self) -> Option<&[u8]> {
+    /// The other side's certificate, then those between it and its CA; none if it showed none.
+    pub(crate) fn peer_certificates(&self) -> Option<Vec<CertificateDer<'static>>> {
         let chain = match &*self.connection {
             Connection::Client(connection) => connection.peer_certificates(),
             Connection::Server(connection) => connection.peer_certificates(),
         };
-        chain?.first().map(AsRef::as_ref)
+        chain.map(|chain| chain.iter().cloned().map(CertificateDer::into_owned).collect())
     }
 
-    /// The descriptor, for another thread to shut down.
+    /// The descriptor, for another thread to wait on or shut down.
     pub fn shared(&self) -> Arc<OwnedFd> {
         self.socket.shared()
     }
@@ -184,7 +191,9 @@ impl TlsStream {
         self.socket.take_system_calls()
     }
 
-    fn step(&mut self, want: &mut Want<'_, '_>) -> io::Result<Next> {
+    /// Always with all that has arrived: what is within a handshake message of several records
+    /// is counted from its beginning.
+    fn advance(&mut self, want: &mut Want<'_, '_>) -> Result<Next, rustls::Error> {
         let incoming = &mut self.incoming.bytes[self.incoming.start..self.incoming.end];
         let (rest, out) = (&mut self.rest, &mut self.out);
         let (used, next) = match &mut *self.connection {
@@ -196,7 +205,11 @@ impl TlsStream {
             }
         };
         self.incoming.start += used;
-        next.map_err(|error| {
+        next
+    }
+
+    fn step(&mut self, want: &mut Want<'_, '_>) -> io::Result<Next> {
+        self.advance(want).map_err(|error| {
             self.tell_why();
             let peer = match &*self.connection {
                 Connection::Client(_) => Peer::Node,
@@ -208,24 +221,10 @@ impl TlsStream {
 
     /// Sends the alert that goes with a failure, if the other side takes it soon.
     fn tell_why(&mut self) {
-        let until = Deadline::after(ALERT);
-        for _ in 0..4 {
-            let (want, none) = (&mut Want::Neither, &mut [][..]);
-            let (rest, out) = (&mut self.rest, &mut self.out);
-            let (_, next) = match &mut *self.connection {
-                Connection::Client(connection) => {
-                    advance(connection.process_tls_records(none), want, rest, out)
-                }
-                Connection::Server(connection) => {
-                    advance(connection.process_tls_records(none), want, rest, out)
-                }
-            };
-            if next.is_err() {
-                break;
-            }
-        }
+        // Once: the failure itself is met again behind the alert.
+        let _ = self.advance(&mut Want::Neither);
         // Who does not listen finds the stream ended.
-        let _ = self.flush(until);
+        let _ = self.flush(Deadline::after(ALERT));
     }
 
     /// Receives ciphertext. 0: the stream has ended.
@@ -248,7 +247,8 @@ impl TlsStream {
     fn flush(&mut self, until: Deadline) -> io::Result<()> {
         let mut sent = 0;
         while sent < self.out.end {
-            sent += self.socket.send(&[IoSlice::new(&self.out.bytes[sent..self.out.end])], until)?;
+            sent +=
+                self.socket.send(&[IoSlice::new(&self.out.bytes[sent..self.out.end])], until)?;
         }
         self.out.end = 0;
         Ok(())

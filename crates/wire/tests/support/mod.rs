@@ -8,6 +8,7 @@ pub mod bodies;
 pub mod child;
 pub mod passing;
 pub mod peer;
+pub mod pki;
 pub mod proxy;
 
 use std::path::{Path, PathBuf};

@@ -23,7 +23,7 @@ pub struct Peer {
 
 pub fn greeting(version_oldest: u16, version: u16) -> Greeting {
     let (token, name) = (Token([7; 16]), String::from("by hand"));
-    Greeting { version_oldest, version, token, pid: 1, name }
+    Greeting { version_oldest, version, token, pid: 1, name, credential: None }
 }
 
 impl Peer {

@@ -64,6 +64,13 @@ impl Breaker {
         (self.lets_pass(), self.signal.lock().last_error.clone())
     }
 
+    /// Something to know that is no failure.
+    pub(super) fn note(&self, what: Option<&str>) {
+        if let Some(what) = what {
+            self.signal.lock().last_error = Some(what.to_owned());
+        }
+    }
+
     /// A call was answered.
     pub(super) fn worked(&self) {
         let mut state = self.signal.lock();

@@ -16,9 +16,13 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::link::Cut;
-use crate::address::Address;
+use super::way::Way;
+use crate::address::{Address, is_loopback};
 use crate::channel::{Socket, wait_for};
+use crate::client::ConnectConfig;
+use crate::credentials::Credentials;
 use crate::deadline::Deadline;
+use crate::tls::{FilesError, TlsStream, Watched};
 
 /// Pause before connecting again to a node whose queue of connections is full.
 const QUEUE_PAUSE: Duration = Duration::from_millis(5);
@@ -28,10 +32,12 @@ const KEPT_FOR: Duration = Duration::from_secs(30);
 const ADDRESSES_MAX: usize = 8;
 const STACK_BYTES: usize = 256 << 10;
 
-/// What is known about an address's name.
-#[derive(Default)]
+/// What it takes to reach a node.
 pub(super) struct Dialer {
     names: Arc<Names>,
+    tls: Option<Watched>,
+    /// Whether a token is shown: then never in plain text to another machine.
+    has_token: bool,
 }
 
 #[derive(Default)]
@@ -54,14 +60,37 @@ impl Names {
 }
 
 impl Dialer {
-    /// A connected socket.
-    pub(super) fn dial(&self, address: &Address, until: Deadline) -> Result<Socket, Cut> {
-        let (host, port) = match address {
-            Address::Unix(path) => return dial_unix(path, until),
-            Address::Tcp { host, port } | Address::Tls { host, port } => (host, *port),
-        };
+    /// For connections as `config` says; nothing is read or asked yet.
+    pub(super) fn new(config: &ConnectConfig) -> Dialer {
+        let Credentials { files, token } = &config.credentials;
+        let under_tls = matches!(config.address, Address::Tls { .. });
+        let tls = under_tls.then(|| Watched::new(files.clone()));
+        Dialer { names: Arc::default(), tls, has_token: token.is_some() }
+    }
+
+    /// Reads what TLS needs, if it is needed.
+    pub(super) fn check(&self) -> Result<(), FilesError> {
+        self.tls.as_ref().map_or(Ok(()), |tls| tls.now().map(drop))
+    }
+
+    /// A connection, under TLS where the address says so.
+    pub(super) fn dial(&self, address: &Address, until: Deadline) -> Result<Way, Cut> {
+        match address {
+            Address::Unix(path) => Ok(Way::Plain(dial_unix(path, until)?)),
+            Address::Tcp { host, port } => Ok(Way::Plain(self.dial_host(host, *port, until)?)),
+            Address::Tls { host, port } => {
+                let untrusted = |error: FilesError| Cut::Untrusted(error.to_string());
+                let tls = self.tls.as_ref().map(Watched::now).transpose().map_err(untrusted)?;
+                let tls = tls.ok_or_else(|| Cut::Untrusted(String::from("no CA is given")))?;
+                let socket = self.dial_host(host, *port, until)?;
+                Ok(Way::Tls(Box::new(TlsStream::connect(socket, &tls, host, until)?)))
+            }
+        }
+    }
+
+    fn dial_host(&self, host: &str, port: u16, until: Deadline) -> Result<Socket, Cut> {
         if let Ok(host) = host.parse::<IpAddr>() {
-            return dial_tcp(SocketAddr::new(host, port), until);
+            return self.dial_tcp(SocketAddr::new(host, port), until);
         }
         let mut last = Cut::Unreachable(io::ErrorKind::NotFound.into());
         let addresses = self.addresses(host, port, until)?;
@@ -69,13 +98,21 @@ impl Dialer {
             // Each gets its share of the time that is left, so that a dead first one is not all.
             let left = until.left().ok_or(Cut::Deadline)?;
             let others = u32::try_from(addresses.len() - tried).unwrap_or(1);
-            match dial_tcp(*address, Deadline::after(left / others).min(until)) {
+            match self.dial_tcp(*address, Deadline::after(left / others).min(until)) {
                 Ok(socket) => return Ok(socket),
                 Err(cut) => last = cut,
             }
         }
         self.names.lock().found = None;
         Err(last)
+    }
+
+    fn dial_tcp(&self, address: SocketAddr, until: Deadline) -> Result<Socket, Cut> {
+        if self.has_token && self.tls.is_none() && !is_loopback(address.ip()) {
+            let problem = "a token is not shown to another machine in plain text: use tls://";
+            return Err(Cut::Untrusted(String::from(problem)));
+        }
+        dial_tcp(address, until)
     }
 
     fn addresses(&self, host: &str, port: u16, until: Deadline) -> Result<Vec<SocketAddr>, Cut> {

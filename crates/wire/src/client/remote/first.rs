@@ -29,6 +29,7 @@ impl Remote {
         if let Address::Unix(path) = &address {
             check_path(path)?;
         }
+        self.node.dialer.check()?;
         let cut = match self.node.open(until) {
             Ok(link) => {
                 self.node.pool.offer(link);
@@ -49,6 +50,7 @@ impl Remote {
             Cut::Violation(violation @ (Violation::Magic | Violation::Version { .. })) => {
                 Err(ConnectError::Version { address, problem: violation.to_string() })
             }
+            Cut::Untrusted(problem) => Err(ConnectError::Untrusted { address, problem }),
             // It is there; the next call connects.
             Cut::Busy { .. } => Ok(()),
             cut => {

@@ -9,23 +9,29 @@ use std::time::{Duration, Instant};
 use keepwarm_store::types::{Epoch, MissReason, NamespaceId};
 
 use super::dial::Dialer;
-use crate::channel::{Patience, Socket};
+use super::way::Way;
+use crate::channel::{Patience, receive_all};
 use crate::client::ConnectConfig;
 use crate::client::shm::Staging;
 use crate::client::transport::{Announced, SpaceCore, Unserved};
 use crate::codec::{Body, Malformed, decode};
 use crate::deadline::Deadline;
-use crate::frame_io::{Broken, expect, flush, receive_body, receive_header};
+use crate::frame_io::{Broken, expect, flush, parse_header, receive_body, receive_header};
 use crate::frames::{
-    FrameHead, Header, Opcode, VERSION, VERSION_OLDEST, Violation, append_frame, flags,
+    FrameHead, HEADER_BYTES, Header, Opcode, VERSION, VERSION_OLDEST, Violation, append_frame,
+    flags,
 };
 use crate::messages::{
     Announcement, AttachReply, AttachRequest, DetachReply, DetachRequest, Greeting, GreetingReply,
     Refusal, RefusalCode, StatReply, StatRequest, StatValue, Token,
 };
+use crate::tls::distrust_in;
 
 /// How long a refused namespace is not asked for again on one connection.
 const REFUSED_FOR: Duration = Duration::from_secs(2);
+
+/// How an alert of TLS begins.
+const TLS_ALERT: [u8; 2] = [21, 3];
 
 /// Figures beyond which a node is not believed.
 const FIGURES_MAX: usize = 1 << 20;
@@ -42,6 +48,9 @@ pub(super) enum Cut {
     /// Nobody listens.
     #[error("cannot connect: {0}")]
     Unreachable(io::Error),
+    /// The two sides do not trust each other.
+    #[error("no trust between client and node: {0}")]
+    Untrusted(String),
     /// The stream ended or failed.
     #[error("the connection broke: {0}")]
     Stream(io::Error),
@@ -61,6 +70,9 @@ pub(super) enum Cut {
 
 impl From<io::Error> for Cut {
     fn from(error: io::Error) -> Cut {
+        if let Some(distrust) = distrust_in(&error) {
+            return Cut::Untrusted(distrust.to_string());
+        }
         match error.kind() {
             io::ErrorKind::TimedOut => Cut::Deadline,
             _ => Cut::Stream(error),
@@ -73,6 +85,16 @@ impl From<Broken> for Cut {
         match broken {
             Broken::Stream(error) => error.into(),
             Broken::Violation(violation) => Cut::Violation(violation),
+        }
+    }
+}
+
+impl Cut {
+    /// Which right the client would need, in the node's words.
+    pub(super) fn lacking_right(&self) -> Option<&str> {
+        match self {
+            Cut::Refused(refusal) if refusal.is_of_rights() => Some(&refusal.text),
+            _ => None,
         }
     }
 }
@@ -96,12 +118,18 @@ impl From<Cut> for Unserved {
             | Cut::Unreachable(_)
             | Cut::Stream(_)
             | Cut::Violation(_)
+            | Cut::Untrusted(_)
             | Cut::TurnedAway(_) => Unserved::Missed(MissReason::StoreDown),
         }
     }
 }
 
 impl Refusal {
+    /// Whether the client may not do this at all.
+    pub(super) fn is_of_rights(&self) -> bool {
+        self.code == RefusalCode::Rights
+    }
+
     /// Whether the node will not have this namespace: the blocks miss for it.
     pub(super) fn is_identity(&self) -> bool {
         matches!(self.code, RefusalCode::Identity | RefusalCode::Namespace | RefusalCode::Limit)
@@ -121,7 +149,7 @@ pub(super) struct Peer {
 
 /// One connection.
 pub(super) struct Link {
-    pub(super) socket: Socket,
+    pub(super) socket: Way,
     pub(super) version: u16,
     pub(super) peer: Peer,
     /// Whether anything arrived during the call under way.
@@ -179,9 +207,10 @@ impl Link {
             token,
             pid: std::process::id(),
             name: config.name.clone(),
+            credential: config.credentials.token.as_ref().map(|token| token.bytes().to_vec()),
         };
         link.send(Opcode::Hello, |out| greeting.write(out), until)?;
-        let header = receive_header(&mut link.socket, None, &mut Patience::until(until))?;
+        let header = link.first_header(until)?;
         let reply: GreetingReply = link.receive_reply(&header, Opcode::Hello, until)?;
         if !(VERSION_OLDEST..=VERSION).contains(&reply.version) {
             let violation = Violation::Version { found: reply.version, agreed: VERSION };
@@ -193,6 +222,19 @@ impl Link {
         let announced = Announced::heard(incarnation, announcement);
         link.peer = Peer { incarnation, pid, name, offers_memory, announced };
         Ok(link)
+    }
+
+    /// The first thing a node says; one that speaks TLS alone is recognised by its alert.
+    fn first_header(&mut self, until: Deadline) -> Result<Header, Cut> {
+        let mut bytes = [0; HEADER_BYTES];
+        let (first, rest) = bytes.split_at_mut(TLS_ALERT.len());
+        let mut patience = Patience::until(until);
+        receive_all(&mut self.socket, first, &mut patience)?;
+        if first == TLS_ALERT && matches!(self.socket, Way::Plain(_)) {
+            return Err(Cut::Untrusted(String::from("the node speaks TLS there: use tls://")));
+        }
+        receive_all(&mut self.socket, rest, &mut patience)?;
+        Ok(parse_header(&bytes, None)?)
     }
 
     /// One request, one reply.
@@ -366,11 +408,15 @@ impl Link {
 
     /// A refusal of this request, or the end of the connection.
     fn refused(&self, header: &Header, opcode: Opcode) -> Result<Cut, Malformed> {
-        use RefusalCode::{Failed, Identity, Limit, Namespace, Opcode as Unknown, Throttled};
+        use RefusalCode::{
+            Failed, Identity, Limit, Namespace, Opcode as Unknown, Rights, Throttled,
+        };
         let refusal: Refusal = decode(self.version, &self.body)?;
         let of_request = header.correlation == self.correlation && header.code == opcode as u8;
-        let goes_on =
-            matches!(refusal.code, Failed | Identity | Limit | Namespace | Throttled | Unknown);
+        let goes_on = matches!(
+            refusal.code,
+            Failed | Identity | Limit | Namespace | Rights | Throttled | Unknown
+        );
         let goes_on = of_request && goes_on && opcode != Opcode::Hello;
         match (refusal.code, goes_on) {
             // Of a namespace a limit is no matter of the moment.
@@ -379,5 +425,14 @@ impl Link {
             (_, true) => Ok(Cut::Refused(refusal)),
             (_, false) => Ok(Cut::TurnedAway(refusal)),
         }
+    }
+}
+
+/// As blocks miss for it: without the right they are not this client's, as with a namespace that the
+/// node refuses; `health` says which right.
+pub(super) fn of_blocks(cut: Cut) -> Unserved {
+    match cut {
+        Cut::Refused(refusal) if refusal.is_of_rights() => Unserved::Missed(MissReason::Identity),
+        cut => cut.into(),
     }
 }

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use keepwarm_store::types::{GetOutcome, PutOutcome};
 
 use super::link::{Cut, Link};
+use super::way::Way;
 use super::{Remote, writes};
-use crate::channel::{Channel, Socket};
+use crate::channel::Channel;
 use crate::client::shm::Arena;
 use crate::client::transport::{SpaceCore, Transport, Unserved, keys_here};
 use crate::client::{GetItem, PutItem};
@@ -38,7 +39,7 @@ impl From<Cut> for NotMapped {
 
 /// The connection over which an arena was given out. It lives as long as the map, so that each side
 /// sees the other's end.
-pub(in crate::client) struct MapLine(Socket);
+pub(in crate::client) struct MapLine(Way);
 
 impl MapLine {
     /// For others to end it.

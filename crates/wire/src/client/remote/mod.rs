@@ -16,6 +16,7 @@ mod mapped;
 mod pool;
 mod reads;
 mod staged;
+mod way;
 mod writes;
 
 pub(super) use self::mapped::{MapLine, NotMapped};
@@ -30,7 +31,7 @@ use keepwarm_store::{Lookup, Reported, SystemClock};
 
 use self::breaker::{Breaker, FAILURES};
 use self::dial::Dialer;
-use self::link::{Cut, Link, Peer};
+use self::link::{Cut, Link, Peer, of_blocks};
 use self::pool::{Place, Pool};
 use super::positions::Run;
 use super::stats::{Counts, add};
@@ -96,7 +97,7 @@ impl Remote {
             .map_err(io::Error::from)?;
         let node = Node {
             config: config.clone(),
-            dialer: Dialer::default(),
+            dialer: Dialer::new(config),
             token: Token(token),
             pool: Pool::new(config.connections_max),
             breaker: Breaker::new(failures_max),
@@ -159,6 +160,7 @@ impl Node {
         match &result {
             Ok(_) | Err(Cut::Refused(_)) => {
                 self.breaker.worked();
+                self.breaker.note(result.as_ref().err().and_then(Cut::lacking_right));
                 match suspect {
                     true => add(&self.counts.suspect_connections, 1),
                     false => place.give_back(),
@@ -229,7 +231,7 @@ impl Node {
             return;
         }
         self.heard_goodbye(cut);
-        let at_once = matches!(cut, Cut::Unreachable(_));
+        let at_once = matches!(cut, Cut::Unreachable(_) | Cut::Untrusted(_));
         if self.breaker.failed(cut.to_string(), at_once) {
             self.pool.clear();
             self.breaker.watch(self);
@@ -312,7 +314,7 @@ impl Transport for Remote {
     ) -> Result<Lookup, Unserved> {
         let lease_ms = ask.lease.map_or(0, milliseconds);
         let mut before = SystemClock.now();
-        let LookupReply(mut found) = self.node.with_link(until, |link| {
+        let answer = self.node.with_link(until, |link| {
             let head = LookupRequest {
                 namespace: link.namespace(space, until)?,
                 epoch: Epoch(space.epoch.load(Ordering::Acquire)),
@@ -327,7 +329,8 @@ impl Transport for Remote {
                 true => Ok(reply),
                 false => Err(Violation::Unexpected("another number of hits than keys").into()),
             }
-        })?;
+        });
+        let LookupReply(mut found) = answer.map_err(of_blocks)?;
         let passed = milliseconds(SystemClock.now().since(before));
         let used = u64::from(found.lease_ms) * LEASE_USED_PERCENT / 100;
         found.lease_ms = u32::try_from(used).unwrap_or(u32::MAX).saturating_sub(passed);
@@ -348,7 +351,7 @@ impl Transport for Remote {
         }
         // SAFETY: the caller's promise about `items`.
         let work = |link: &mut Link| unsafe { link.get(space, items, outcomes, until) };
-        Ok(self.node.with_link(until, work)?)
+        self.node.with_link(until, work).map_err(of_blocks)
     }
 
     unsafe fn put_from(
@@ -370,7 +373,7 @@ impl Transport for Remote {
                 unsafe { link.put(space, &items[group.clone()], &mut outcomes[group], until) }
             })
         };
-        self.node.with_link(until, work)?;
+        self.node.with_link(until, work).map_err(of_blocks)?;
         if !is_one {
             // The node counted each group as used by itself; the head of all is to leave last. What
             // is stored stays so without an answer.
