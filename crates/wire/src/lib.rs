@@ -5,6 +5,7 @@
 //! what an engine holds.
 
 pub mod address;
+mod ahead;
 pub mod channel;
 pub mod client;
 pub mod codec;

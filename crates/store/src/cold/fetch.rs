@@ -16,8 +16,16 @@ use crate::types::{BlockKey, Epoch, MissReason, NamespaceId};
 const TRIES_MAX: u32 = 3;
 /// Blocks of one `prefetch` take at most one part in this many of the arena.
 const PREFETCH_SHARE: u64 = 8;
+/// And no more than fills the devices' queues.
+const PREFETCH_MAX: u64 = 64 << 20;
 
 impl Session {
+    /// Bytes of blocks that are worth bringing back ahead of their reads; none without flash.
+    pub fn prefetch_bytes(&self) -> Option<u64> {
+        self.store.flash.as_ref()?;
+        Some((self.store.arena.bytes() / PREFETCH_SHARE).min(PREFETCH_MAX))
+    }
+
     /// Begins to bring back those of `keys` that are on flash alone, in order, so that the reads
     /// that follow overlap. Not a use, and no promise: what finds no room is left where it is.
     /// Returns how many are on their way.

@@ -42,7 +42,9 @@ impl Store {
     pub(super) fn keep_segments_free(&self) {
         let Some(flash) = &self.flash else { return };
         loop {
-            let is_short = flash.tier.status().segments_free() < SPARE;
+            let status = flash.tier.status();
+            let is_live = status.devices.iter().any(|device| device.state == DeviceState::Live);
+            let is_short = is_live && status.segments_free() < SPARE;
             let is_full = |index: &FlashIndex| index.is_full();
             if !is_short && !is_full(&self.lock().cold().index) {
                 return;
@@ -62,6 +64,18 @@ impl Store {
         own.quota_bytes.is_none_or(|quota| held <= quota)
     }
 
+    /// A stream's segments on devices that take blocks, oldest life first.
+    fn segments_of(&self, tenant: usize) -> Vec<SegmentInfo> {
+        let flash = self.flash.as_ref().expect("called with flash");
+        let status = flash.tier.status();
+        let is_live = |info: &SegmentInfo| {
+            status.devices[usize::from(info.segment.device)].state == DeviceState::Live
+        };
+        let mut infos = flash.tier.segments(StreamId(tenant as u32));
+        infos.retain(is_live);
+        infos
+    }
+
     /// Takes one segment back, of whoever is furthest above its share. False: there is none.
     pub(super) fn reclaim_one(&self) -> bool {
         let mut order: Vec<usize> = {
@@ -71,9 +85,8 @@ impl Store {
             order.sort_by(|a, b| cold.pressure(*b).total_cmp(&cold.pressure(*a)));
             order
         };
-        let flash = self.flash.as_ref().expect("called with flash");
         let all: Vec<Vec<SegmentInfo>> =
-            order.iter().map(|tenant| flash.tier.segments(StreamId(*tenant as u32))).collect();
+            order.iter().map(|tenant| self.segments_of(*tenant)).collect();
         // What holds nothing goes first, whoever's it is.
         let dead = {
             let mut inner = self.lock();
@@ -91,8 +104,7 @@ impl Store {
 
     /// Takes the tenant's oldest segment back; an open one only where it has no other.
     pub(super) fn reclaim_of(&self, tenant: usize) -> bool {
-        let flash = self.flash.as_ref().expect("called with flash");
-        let mut infos = flash.tier.segments(StreamId(tenant as u32));
+        let mut infos = self.segments_of(tenant);
         infos.sort_by_key(|info| info.is_open);
         infos.iter().any(|info| {
             let may = self.lock().cold().may_leave(info.segment);

@@ -116,12 +116,24 @@ pub struct Fixture {
 
 pub const EPOCH: Epoch = Epoch(0);
 
+/// A store of so many granules that moves nothing by itself.
+pub fn by_hand(granules: u64) -> StoreConfig {
+    let mut config = StoreConfig::new(granules * 4096);
+    config.flash.is_by_hand = true;
+    config
+}
+
 impl Fixture {
     /// `granules` of memory, and segments of 256 KiB.
     pub fn new(granules: u64, segments: u32) -> Fixture {
-        let mut config = StoreConfig::new(granules * 4096);
-        config.flash.is_by_hand = true;
-        Fixture::with(config, &MemMedium::new(segments, 256 << 10), "default")
+        Fixture::with(by_hand(granules), &MemMedium::new(segments, 256 << 10), "default")
+    }
+
+    /// The same medium under a new store, before recovery: as after a kill.
+    pub fn restart(self, config: StoreConfig) -> Fixture {
+        let medium = self.medium.clone();
+        drop(self);
+        Fixture::with(config, &medium, "default")
     }
 
     pub fn with(config: StoreConfig, medium: &MemMedium, tenant: &str) -> Fixture {

@@ -4,3 +4,6 @@ mod basics;
 #[path = "../common/mod.rs"]
 mod common;
 mod fixture;
+mod leaving;
+mod restart;
+mod threads;

@@ -19,6 +19,7 @@ use super::transport::{LookupAsk, SpaceCore, Transport, Unserved, keys_here};
 use super::{
     ClientError, EpochOutcome, EventStream, GetItem, Health, HealthState, NodeStat, PutItem,
 };
+use crate::ahead::Ahead;
 use crate::deadline::Deadline;
 use crate::figures;
 use crate::housekeeping::Housekeeper;
@@ -135,9 +136,14 @@ impl Transport for InProc {
         until: Deadline,
     ) -> Result<(), Unserved> {
         let (session, namespace, epoch) = self.joined(space)?;
-        for (item, outcome) in items.iter().zip(outcomes) {
+        let mut ahead = Ahead::of(session);
+        for (at, (item, outcome)) in items.iter().zip(outcomes).enumerate() {
             if until.passed() {
                 return Err(Unserved::Missed(MissReason::Deadline));
+            }
+            if let Some(ahead) = &mut ahead {
+                let name = |item: &GetItem| (item.key, item.len as u64);
+                ahead.come_to(session, (namespace, epoch), items, at, name);
             }
             // SAFETY: the caller's promise about `item`.
             let to = unsafe { raw::destination(item.ptr, item.len) };

@@ -9,6 +9,7 @@ use super::conversation::Conversation;
 use super::counts::add;
 use super::ending::Ending;
 use super::node::Load;
+use crate::ahead::Ahead;
 use crate::channel::{Channel, STEP_BYTES, send_all};
 use crate::codec::Body;
 use crate::frame_io::empty;
@@ -38,8 +39,14 @@ impl<C: Channel> Conversation<'_, C> {
         let mut load = self.node.load(asked);
         let misses = GetMisses { first: 0, outcomes: Vec::new() };
         let mut batch = Batch { pins: Vec::new(), ends: Vec::new(), bytes: 0, misses };
+        let mut ahead = Ahead::of(&self.session);
         for (index, ask) in (0u32..).zip(&request.asks) {
-            match self.pin((request.namespace, request.epoch), ask) {
+            let place = (request.namespace, request.epoch);
+            if let Some(ahead) = &mut ahead {
+                let name = |ask: &GetAsk| (ask.key, u64::from(ask.length));
+                ahead.come_to(&self.session, place, &request.asks, index as usize, name);
+            }
+            match self.pin(place, ask) {
                 Ok(pin) => {
                     self.append_misses(&mut batch);
                     self.append_hit(&mut batch, index, pin);
