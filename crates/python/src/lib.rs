@@ -11,6 +11,7 @@ mod codes;
 mod errors;
 mod events;
 mod export;
+mod flash;
 mod identity;
 mod journal;
 mod limits;

@@ -15,10 +15,11 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::errors::{ClosedError, ConfigError, NodeError, detached, fault, identity};
+use crate::flash::{FlashRow, flash_config};
 use crate::space::seconds;
 
-/// A tenant: name, secret file, quota in bytes, time to live in seconds.
-type Tenant = (String, Option<PathBuf>, Option<u64>, Option<f64>);
+/// A tenant: name, secret file, quota in bytes, time to live in seconds, quota of flash in bytes.
+type Tenant = (String, Option<PathBuf>, Option<u64>, Option<f64>, Option<u64>);
 
 /// What a tenant is to have from now on: name, quota in bytes, time to live in seconds.
 type Tuning = (String, Option<u64>, Option<f64>);
@@ -35,7 +36,7 @@ impl Store {
     #[new]
     #[pyo3(signature = (
         capacity_bytes, *, policy, max_blocks=None, tenants=None, ttl_s=None, state_dir=None,
-        populate=true, huge_pages="auto", reads_watermark=None
+        populate=true, huge_pages="auto", reads_watermark=None, flash=None
     ))]
     #[expect(clippy::too_many_arguments, reason = "one keyword per setting")]
     fn new(
@@ -49,6 +50,7 @@ impl Store {
         populate: bool,
         huge_pages: &str,
         reads_watermark: Option<u32>,
+        flash: Option<FlashRow>,
     ) -> PyResult<Store> {
         let mut config = StoreConfig::new(capacity_bytes);
         config.policy = policy_named(policy)?;
@@ -59,6 +61,9 @@ impl Store {
         config.huge_pages = huge_pages_named(huge_pages)?;
         if let Some(reads) = reads_watermark {
             config.limits.reads_watermark = reads;
+        }
+        if let Some(row) = flash {
+            config.flash = flash_config(row)?;
         }
         for tenant in tenants.unwrap_or_default() {
             config.tenants.push(tenant_config(tenant)?);
@@ -90,9 +95,25 @@ impl Store {
         detached(py, || store.check()).map_err(fault).map(Result::err)
     }
 
+    /// Writes what memory alone holds to flash, the hottest first, for at most this long. Blocks
+    /// written, their bytes, blocks that found no time or room, and whether all of it is durable.
+    fn drain_flash(&self, py: Python<'_>, time_s: f64) -> PyResult<(u64, u64, u64, bool)> {
+        let time = seconds(time_s, "drain")?;
+        let store = self.inner()?;
+        let drained = detached(py, || store.drain_flash(time)).map_err(fault)?;
+        Ok((drained.blocks, drained.bytes, drained.left, drained.is_flushed))
+    }
+
+    /// Lets go of it, and of its flash devices whoever still holds the store.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let taken = self.inner.lock().unwrap_or_else(PoisonError::into_inner).take();
-        detached(py, || drop(taken)).map_err(fault)
+        detached(py, || {
+            if let Some(store) = &taken {
+                store.close_flash();
+            }
+            drop(taken);
+        })
+        .map_err(fault)
     }
 }
 
@@ -133,13 +154,15 @@ fn time_to_live(time: f64, name: &str) -> PyResult<Duration> {
     }
 }
 
-fn tenant_config((name, secret, quota_bytes, ttl_s): Tenant) -> PyResult<TenantConfig> {
+fn tenant_config(
+    (name, secret, quota_bytes, ttl_s, flash_quota_bytes): Tenant,
+) -> PyResult<TenantConfig> {
     let secret = match secret {
         Some(path) => TenantSecret::from_file(&path).map_err(identity)?,
         None => TenantSecret::public_default(),
     };
     let ttl = ttl_s.map(|time| time_to_live(time, "ttl_s")).transpose()?;
-    Ok(TenantConfig { name, secret, quota_bytes, flash_quota_bytes: None, ttl })
+    Ok(TenantConfig { name, secret, quota_bytes, flash_quota_bytes, ttl })
 }
 
 fn refused(error: StoreError) -> PyErr {
@@ -155,6 +178,7 @@ fn refused(error: StoreError) -> PyErr {
         }
         StoreError::Arena(_) => ConfigError::new_err((format!("capacity: {text}"), "capacity")),
         StoreError::Epochs { .. } => ConfigError::new_err((text, "state_dir")),
+        StoreError::Flash { .. } => ConfigError::new_err((text, "flash")),
         _ => NodeError::new_err(text),
     }
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::arena::HugePages;
+use crate::flash::{FlashPath, FlashSettings};
 use crate::identity::{DEFAULT_TENANT, TenantSecret};
 
 /// Which block leaves first when room is needed.
@@ -130,9 +131,13 @@ impl FlashAdmission {
     }
 }
 
-/// How the second tier is used; of no meaning without one.
+/// The second tier, and how it is used.
 #[derive(Clone, Debug)]
 pub struct FlashConfig {
+    /// Files or block devices, 1 to 16 of them; none: no flash.
+    pub devices: Vec<FlashPath>,
+    /// How they are opened.
+    pub settings: FlashSettings,
     /// Which blocks are written there.
     pub admission: FlashAdmission,
     /// Bytes that may be written in a day, averaged, an hour's share at once; none: no limit. Too
@@ -155,6 +160,8 @@ pub struct FlashConfig {
 impl Default for FlashConfig {
     fn default() -> FlashConfig {
         FlashConfig {
+            devices: Vec::new(),
+            settings: FlashSettings::default(),
             admission: FlashAdmission::default(),
             day_bytes: None,
             blocks_max: None,

@@ -62,6 +62,10 @@ pub(crate) fn settle(mut config: StoreConfig) -> Result<StoreConfig, StoreError>
     limits.filling_max = limits.filling_max.min(blocks as u32);
     limits.writing_bytes_max.get_or_insert(config.capacity_bytes / 2);
     limits.ghosts.get_or_insert(blocks as u32 * GHOSTS_PER_ENTRY);
+    if !config.flash.devices.is_empty() && config.state_dir.is_none() {
+        let want = "a directory: flash keeps blocks across restarts, and so must epochs";
+        return Err(refuse("state_dir", "not given", want));
+    }
     if !config.tenants.iter().any(|tenant| tenant.name == DEFAULT_TENANT) {
         config.tenants.insert(0, TenantConfig::public_default());
     }

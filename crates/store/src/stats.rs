@@ -1,6 +1,7 @@
 //! Everything that a metrics page needs, taken at one moment.
 
 use crate::arena::{GRANULE_BYTES, Ground};
+use crate::cold::{FlashStats, FlashTenantStats};
 use crate::inner::Inner;
 use crate::namespaces::Namespace;
 use crate::store::Store;
@@ -146,6 +147,8 @@ pub struct TenantStats {
     pub leased_bytes: u64,
     /// Its share of the counts.
     pub counters: Counters,
+    /// Its part of flash, if there is flash.
+    pub flash: Option<FlashTenantStats>,
 }
 
 /// One namespace, at one moment.
@@ -171,6 +174,8 @@ pub struct NamespaceStats {
     pub filling_blocks: u64,
     /// Arena bytes held, whole granules.
     pub bytes: u64,
+    /// Visible blocks on flash, whether in memory too or not.
+    pub flash_blocks: u64,
 }
 
 /// The whole store, at one moment.
@@ -218,12 +223,15 @@ pub struct Stats {
     pub tenants: Vec<TenantStats>,
     /// By namespace.
     pub namespaces: Vec<NamespaceStats>,
+    /// Flash, if there is flash.
+    pub flash: Option<FlashStats>,
 }
 
 impl Store {
     /// Everything that a metrics page needs. Holds the lock for a walk over tenants and
     /// namespaces, not over blocks.
     pub fn stats(&self) -> Stats {
+        let flash = self.flash_stats();
         let inner = self.lock();
         let bytes = |granules: u64| granules * GRANULE_BYTES as u64;
         let granules = u64::from(inner.allocator.granules());
@@ -251,17 +259,26 @@ impl Store {
             epochs_durable: self.is_durable,
             events_next: inner.events.next(),
             counters,
-            tenants: inner.tenants.iter().map(tenant_stats).collect(),
+            tenants: inner
+                .tenants
+                .iter()
+                .enumerate()
+                .map(|(at, tenant)| {
+                    let own = flash.as_ref().and_then(|flash| flash.tenants.get(at));
+                    tenant_stats(tenant, own.cloned())
+                })
+                .collect(),
             namespaces: inner
                 .namespaces
                 .iter()
                 .map(|(id, s)| namespace_stats(&inner, id, s))
                 .collect(),
+            flash,
         }
     }
 }
 
-fn tenant_stats(tenant: &Tenant) -> TenantStats {
+fn tenant_stats(tenant: &Tenant, flash: Option<FlashTenantStats>) -> TenantStats {
     TenantStats {
         name: tenant.name.clone(),
         bytes: tenant.used * GRANULE_BYTES as u64,
@@ -269,6 +286,7 @@ fn tenant_stats(tenant: &Tenant) -> TenantStats {
         blocks: tenant.blocks,
         leased_bytes: tenant.leased * GRANULE_BYTES as u64,
         counters: tenant.counters,
+        flash,
     }
 }
 
@@ -285,6 +303,7 @@ fn namespace_stats(inner: &Inner, id: NamespaceId, space: &Namespace) -> Namespa
         hidden_blocks: space.hidden,
         filling_blocks: space.filling,
         bytes: space.granules * GRANULE_BYTES as u64,
+        flash_blocks: space.flash_live,
     }
 }
 

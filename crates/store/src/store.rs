@@ -92,7 +92,11 @@ impl Store {
         let seeds = crate::settings::random_words();
         let mut inner = Inner::new(&settled, &seeds, clock.now());
         let (depth, by_hand) = (settled.flash.read_depth, settled.flash.is_by_hand);
-        let flash = match tier {
+        let opened = match tier {
+            None if !settled.flash.devices.is_empty() => Some(crate::cold::open_tier(&settled)?),
+            given => given,
+        };
+        let flash = match opened {
             Some(tier) => {
                 let (status, now) = (tier.status(), clock.now());
                 let mut cold =

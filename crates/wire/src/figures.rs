@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
+use keepwarm_store::tiers::DeviceState;
 use keepwarm_store::types::{Clock, Instant};
-use keepwarm_store::{Counters, Stats, SystemClock};
+use keepwarm_store::{Counters, FlashCounters, FlashShed, FlashStats, Stats, SystemClock};
 
 use crate::messages::{StatValue, miss_from_code, shed_from_code};
 
@@ -46,6 +47,9 @@ pub(crate) fn of_store(stats: &Stats) -> Figures {
     let per_entry = StatValue::Ratio(stats.index_bytes_per_entry);
     figures.push(("store.index_bytes_per_entry".into(), per_entry));
     of_counters(&mut figures, "store", &stats.counters);
+    if let Some(flash) = &stats.flash {
+        of_flash(&mut figures, flash);
+    }
     figures.extend(of_tenants(stats));
     figures
 }
@@ -65,6 +69,13 @@ pub(crate) fn of_tenants(stats: &Stats) -> Figures {
             number("quota_bytes", quota_bytes);
         }
         of_counters(&mut figures, &prefix, &tenant.counters);
+        if let Some(flash) = &tenant.flash {
+            figures.push((format!("{prefix}.flash_bytes"), StatValue::Number(flash.bytes)));
+            if let Some(quota) = flash.quota_bytes {
+                figures.push((format!("{prefix}.flash_quota_bytes"), StatValue::Number(quota)));
+            }
+            of_flash_counters(&mut figures, &prefix, &flash.counters);
+        }
     }
     of_namespaces(&mut figures, stats);
     figures
@@ -84,6 +95,7 @@ fn of_namespaces(figures: &mut Figures, stats: &Stats) {
         push("hidden_blocks", StatValue::Number(namespace.hidden_blocks));
         push("filling_blocks", StatValue::Number(namespace.filling_blocks));
         push("bytes", StatValue::Number(namespace.bytes));
+        push("flash_blocks", StatValue::Number(namespace.flash_blocks));
     }
 }
 
@@ -128,6 +140,72 @@ fn of_counters(figures: &mut Figures, prefix: &str, counters: &Counters) {
             let name = snake(&format!("{reason:?}"));
             number(format!("shed.{name}"), counters.shed_for(reason));
         }
+    }
+}
+
+fn of_flash(figures: &mut Figures, flash: &FlashStats) {
+    let mut push = |name: &str, value| figures.push((format!("store.flash_{name}"), value));
+    for (name, value) in [
+        ("capacity_bytes", flash.capacity_bytes),
+        ("segment_bytes", flash.segment_bytes),
+        ("blocks", flash.blocks),
+        ("blocks_max", flash.blocks_max),
+        ("index_bytes", flash.index_bytes),
+        ("queued", flash.queued),
+        ("returning", flash.returning),
+        ("pinned_segments", flash.pinned_segments),
+        ("pinned_segments_max", flash.pinned_segments_max),
+        ("budget_short", flash.is_short_of_budget.into()),
+        ("recovering", flash.recovery.is_running.into()),
+        ("recovered_segments", flash.recovery.segments),
+        ("recovered_segments_max", flash.recovery.segments_total),
+    ] {
+        push(name, StatValue::Number(value));
+    }
+    push("index_bytes_per_entry", StatValue::Ratio(flash.index_bytes_per_entry));
+    push("restore_bytes_per_second", StatValue::Ratio(flash.restore_bytes_per_second));
+    push("amplification", StatValue::Ratio(flash.amplification));
+    push("recovered_blocks_per_second", StatValue::Ratio(flash.recovery.blocks_per_second));
+    push("recovery_seconds", StatValue::Ratio(flash.recovery.took.as_secs_f64()));
+    of_flash_counters(figures, "store", &flash.counters);
+    for (number, device) in flash.devices.iter().enumerate() {
+        let mut push = |name: &str, value| {
+            figures.push((format!("device.{number}.{name}"), value));
+        };
+        let (state, why) = match &device.state {
+            DeviceState::Live => ("live", String::new()),
+            DeviceState::ReadOnly { why } => ("read_only", why.clone()),
+            DeviceState::Fenced { why } => ("fenced", why.clone()),
+        };
+        push("name", StatValue::Text(device.name.clone()));
+        push("engine", StatValue::Text(device.engine.clone()));
+        push("state", StatValue::Text(state.into()));
+        push("why", StatValue::Text(why));
+        for (name, value) in [
+            ("live", u64::from(device.state == DeviceState::Live)),
+            ("capacity_bytes", device.capacity_bytes),
+            ("segments", device.segments.into()),
+            ("segments_free", device.segments_free.into()),
+            ("read_bytes", device.read_bytes),
+            ("written_bytes", device.written_bytes),
+            ("flushes", device.flushes),
+            ("errors", device.errors),
+            ("quarantined", device.quarantined),
+        ] {
+            push(name, StatValue::Number(value));
+        }
+    }
+}
+
+fn of_flash_counters(figures: &mut Figures, prefix: &str, counters: &FlashCounters) {
+    let mut number = |name: String, value: u64| {
+        figures.push((format!("{prefix}.flash_{name}"), StatValue::Number(value)));
+    };
+    for (name, value) in counters.singles() {
+        number(name.to_owned(), value);
+    }
+    for reason in FlashShed::ALL {
+        number(format!("shed.{}", reason.name()), counters.shed_for(reason));
     }
 }
 

@@ -45,7 +45,7 @@ impl Store {
             }
         }
         drained.left += next.count() as u64;
-        drained.is_flushed = flash.tier.flush().is_ok();
+        drained.is_flushed = flash.tier().flush().is_ok();
         drained
     }
 
@@ -77,7 +77,7 @@ impl Store {
         &self,
         next: &mut std::iter::Peekable<impl Iterator<Item = &'a (usize, Slot)>>,
     ) -> Batch {
-        let tier = &self.flash.as_ref().expect("called with flash").tier;
+        let tier = self.flash.as_ref().expect("called with flash").tier();
         let mut inner = self.lock();
         let now = self.clock.now();
         let tenant = next.peek().map_or(0, |(tenant, _)| *tenant);

@@ -18,6 +18,7 @@
 mod admit;
 mod budget;
 mod check;
+mod closed;
 mod counters;
 mod drain;
 mod entry;
@@ -44,4 +45,4 @@ pub(crate) use entry::ColdSlot;
 pub(crate) use sight::Left;
 pub(crate) use state::Cold;
 pub use stats::{FlashStats, FlashTenantStats, RecoveryStats};
-pub(crate) use workers::Flash;
+pub(crate) use workers::{Flash, open_tier};

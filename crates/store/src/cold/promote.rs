@@ -235,7 +235,7 @@ impl Store {
         name: FlightName,
         spot: Spot,
     ) -> Result<Vec<PartPlace>, Ended> {
-        let tier = &self.flash.as_ref().expect("a flight has a tier").tier;
+        let tier = self.flash.as_ref().expect("a flight has a tier").tier();
         let fingerprint = inner.namespaces.at(name.ns).spec.fingerprint();
         let described = inner.unlocked(|| tier.describe(spot, &fingerprint, name.key));
         match described {

@@ -42,7 +42,7 @@ impl Store {
     pub(super) fn keep_segments_free(&self) {
         let Some(flash) = &self.flash else { return };
         loop {
-            let status = flash.tier.status();
+            let status = flash.tier().status();
             let is_live = status.devices.iter().any(|device| device.state == DeviceState::Live);
             let is_short = is_live && status.segments_free() < SPARE;
             let is_full = |index: &FlashIndex| index.is_full();
@@ -67,11 +67,11 @@ impl Store {
     /// A stream's segments on devices that take blocks, oldest life first.
     fn segments_of(&self, tenant: usize) -> Vec<SegmentInfo> {
         let flash = self.flash.as_ref().expect("called with flash");
-        let status = flash.tier.status();
+        let status = flash.tier().status();
         let is_live = |info: &SegmentInfo| {
             status.devices[usize::from(info.segment.device)].state == DeviceState::Live
         };
-        let mut infos = flash.tier.segments(StreamId(tenant as u32));
+        let mut infos = flash.tier().segments(StreamId(tenant as u32));
         infos.retain(is_live);
         infos
     }
@@ -132,7 +132,7 @@ impl Store {
         if !self.empty_segment(number, Left::Evicted) {
             return false;
         }
-        let is_free = flash.tier.reclaim(at).is_ok();
+        let is_free = flash.tier().reclaim(at).is_ok();
         if is_free {
             self.lock().cold().close_segment(number);
         }
@@ -161,7 +161,7 @@ impl Store {
         let forgotten = inner.cold().take_forgotten();
         drop(inner);
         if let Some(flash) = &self.flash {
-            Cold::tell(&*flash.tier, &forgotten);
+            Cold::tell(&*flash.tier(), &forgotten);
         }
         is_free
     }
@@ -169,7 +169,7 @@ impl Store {
     /// A device that failed takes its blocks along: they vanish, counted.
     pub(super) fn look_after_devices(&self) {
         let Some(flash) = &self.flash else { return };
-        let status = flash.tier.status();
+        let status = flash.tier().status();
         for (device, found) in status.devices.iter().enumerate() {
             let DeviceState::Fenced { why } = &found.state else { continue };
             let segments = {

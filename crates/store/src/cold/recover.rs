@@ -28,7 +28,7 @@ impl Store {
     pub fn recover_flash(&self) {
         let Some(flash) = &self.flash else { return };
         let mut claims = Claims { store: self, flash, spaces: HashMap::new() };
-        let recovered = flash.tier.recover(&mut claims);
+        let recovered = flash.tier().recover(&mut claims);
         drop(claims);
         let mut inner = self.lock();
         let recovery = &mut inner.cold().recovery;

@@ -37,7 +37,7 @@ impl Store {
         let Some(flash) = &self.flash else { return Ok(()) };
         let removals = [removal];
         for _ in 0..RECLAIMS_MAX {
-            match flash.tier.remove(&removals) {
+            match flash.tier().remove(&removals) {
                 Ok(()) => return Ok(()),
                 Err(error) if error.retry() == Retry::AfterReclaim && self.reclaim_one() => {}
                 Err(error) => {

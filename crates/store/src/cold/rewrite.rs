@@ -57,7 +57,7 @@ impl Store {
         };
         let (mut batch, mut bytes) = (Vec::new(), 0);
         for again in chosen {
-            let Some(read) = read(&*flash.tier, again) else { continue };
+            let Some(read) = read(&*flash.tier(), again) else { continue };
             bytes += read.header.footprint();
             batch.push(read);
             if bytes >= BATCH_BYTES || batch.len() == RECORD_BLOCKS_MAX {
@@ -73,7 +73,7 @@ impl Store {
         if batch.is_empty() {
             return;
         }
-        let as_of = flash.tier.sequence();
+        let as_of = flash.tier().sequence();
         // What was dropped before this moment must not be written with it.
         let mut batch: Vec<Read> = {
             let mut inner = self.lock();
@@ -90,7 +90,7 @@ impl Store {
         let pages: Vec<u32> = blocks.iter().map(pages_of).collect();
         let stream = self.stream(tenant);
         let mut hold: Option<Hold> = Some(Box::new(buffers));
-        let appended = flash.tier.append(&stream, as_of, &blocks, &mut hold);
+        let appended = flash.tier().append(&stream, as_of, &blocks, &mut hold);
         drop(blocks);
         let Ok(spots) = appended else { return self.look_after_devices() };
         let now = self.clock.now();

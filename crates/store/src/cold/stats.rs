@@ -78,7 +78,7 @@ impl Store {
     /// Flash's figures; none without flash.
     pub fn flash_stats(&self) -> Option<FlashStats> {
         let flash = self.flash.as_ref()?;
-        let status = flash.tier.status();
+        let status = flash.tier().status();
         let mut inner = self.lock();
         let cold = inner.cold();
         let mut counters = FlashCounters::default();

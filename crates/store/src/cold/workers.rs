@@ -8,12 +8,16 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, RwLock};
 
 use super::Cold;
+use super::closed::ClosedTier;
 use super::promote::Promoter;
 use super::writer::Wrote;
+use crate::config::StoreConfig;
 use crate::error::StoreError;
+use crate::flash::FlashTier;
+use crate::log::{self, Event};
 use crate::store::Store;
 use crate::tiers::{Spot, Tier};
 
@@ -65,7 +69,9 @@ impl Bell {
 
 /// The tier, and who works on it.
 pub(crate) struct Flash {
-    pub tier: Arc<dyn Tier>,
+    tier: RwLock<Arc<dyn Tier>>,
+    /// Who opened it: a forked child has neither its threads nor its devices.
+    process: u32,
     bell: Arc<Bell>,
     /// Flights ended.
     pub landed: Condvar,
@@ -93,7 +99,8 @@ impl Flash {
             false => None,
         };
         Ok(Flash {
-            tier,
+            tier: RwLock::new(tier),
+            process: std::process::id(),
             bell: Arc::default(),
             landed: Condvar::new(),
             threads: Mutex::new(Vec::new()),
@@ -102,6 +109,11 @@ impl Flash {
             is_short: AtomicBool::new(false),
             turns: AtomicU32::new(0),
         })
+    }
+
+    /// The tier.
+    pub fn tier(&self) -> Arc<dyn Tier> {
+        self.tier.read().clone()
     }
 
     /// There is work.
@@ -117,10 +129,10 @@ impl Flash {
         if flash.by_hand.is_some() {
             return Ok(());
         }
-        let devices = flash.tier.status().devices.len();
+        let devices = flash.tier().status().devices.len();
         let mut threads = flash.threads.lock();
         for _ in 0..devices.clamp(1, PROMOTERS_MAX) {
-            let promoter = Promoter::new(&*flash.tier, depth)?;
+            let promoter = Promoter::new(&*flash.tier(), depth)?;
             threads.push(spawn("keepwarm-fetch", store, |bell, store| {
                 fetch(bell, store, promoter);
             })?);
@@ -136,7 +148,7 @@ impl Flash {
 
     /// What is to be done now and then.
     pub fn keep_house(&self, store: &Store, forgotten: &[(Spot, u64)]) {
-        Cold::tell(&*self.tier, forgotten);
+        Cold::tell(&*self.tier(), forgotten);
         let turn = self.turns.fetch_add(1, Ordering::Relaxed);
         if turn.is_multiple_of(LOOK_AFTER_TURNS) {
             store.look_after_devices();
@@ -151,6 +163,10 @@ impl Flash {
     /// Ends the threads and waits for them. Twice is harmless; from one of them it waits for the
     /// others.
     pub fn stop(&self) {
+        if self.process != std::process::id() {
+            std::mem::forget(std::mem::take(&mut *self.threads.lock()));
+            return;
+        }
         self.bell.ring_last();
         let threads = std::mem::take(&mut *self.threads.lock());
         let me = std::thread::current().id();
@@ -211,11 +227,15 @@ fn write(bell: &Bell, store: &Weak<Store>) {
 }
 
 impl Store {
-    /// Ends what moves blocks to flash and back, and lets go of the devices' threads. What memory
-    /// alone holds stays readable; calls that need flash are throttled from now on.
-    pub fn stop_flash(&self) {
+    /// Ends what moves blocks to flash and back, and lets go of the devices, so that another store
+    /// may open them. What memory holds stays readable; what is on flash alone is throttled.
+    pub fn close_flash(&self) {
         if let Some(flash) = &self.flash {
             flash.stop();
+            let tier = std::mem::replace(&mut *flash.tier.write(), Arc::new(ClosedTier));
+            if flash.process != std::process::id() {
+                std::mem::forget(tier);
+            }
         }
     }
 
@@ -242,11 +262,26 @@ impl Store {
 
 impl Drop for Store {
     fn drop(&mut self) {
-        self.stop_flash();
+        self.close_flash();
     }
 }
 
 /// Whether a flag was set just now.
 pub(super) fn set_now(flag: &AtomicBool) -> bool {
     !flag.swap(true, Ordering::AcqRel)
+}
+
+/// Opens the configured devices.
+pub(crate) fn open_tier(config: &StoreConfig) -> Result<Arc<dyn Tier>, StoreError> {
+    let tier = FlashTier::open(&config.flash.devices, &config.flash.settings);
+    let tier =
+        tier.map_err(|error| StoreError::Flash { problem: error.to_string(), source: None })?;
+    for device in tier.status().devices {
+        log::say(Event::DeviceOpened, |line| {
+            line.text("device", &device.name)
+                .text("engine", &device.engine)
+                .number("bytes", device.capacity_bytes);
+        });
+    }
+    Ok(Arc::new(tier))
 }

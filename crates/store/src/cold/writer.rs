@@ -111,7 +111,7 @@ impl Store {
         }
         flash.is_short.store(false, Ordering::Release);
         // While recovery runs nothing can be taken back, so what finds no segment waits.
-        if cold.recovery.is_running && flash.tier.status().segments_free() == 0 {
+        if cold.recovery.is_running && flash.tier().status().segments_free() == 0 {
             return Wrote::Nothing;
         }
         let Some(tenant) = cold.queue.next_tenant() else { return Wrote::Nothing };
@@ -123,7 +123,7 @@ impl Store {
 
     /// Takes a batch from a tenant's queue and pins it.
     fn choose(&self, inner: &mut Locked<'_>, tenant: usize, now: Instant) -> Batch {
-        let tier = &self.flash.as_ref().expect("a writer has a tier").tier;
+        let tier = self.flash.as_ref().expect("a writer has a tier").tier();
         let mut batch = Batch::new(tenant, tier.sequence());
         for _ in 0..LOOKS_MAX {
             if batch.is_full(BATCH_BYTES) {
@@ -259,7 +259,7 @@ impl Store {
             return Err(FlashShed::Space);
         }
         for _ in 0..=RECLAIMS_MAX {
-            match flash.tier.append(stream, as_of, blocks, hold) {
+            match flash.tier().append(stream, as_of, blocks, hold) {
                 Ok(spots) => return Ok(spots),
                 Err(error) if error.retry() == Retry::AfterReclaim => {
                     if !self.reclaim_one() {
