@@ -287,7 +287,7 @@ impl Inner {
                     Seen::Ready => {
                         self.tenants[tenant].policy.touch(&mut self.index.slots, *slot, how);
                         if self.cold.is_some() {
-                            self.used_in_memory(*slot, now);
+                            self.used_in_memory(*slot, how, now);
                         }
                         touched += 1;
                     }

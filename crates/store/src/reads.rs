@@ -120,7 +120,7 @@ impl Store {
             let inner = &mut *inner;
             inner.tenants[tenant].policy.touch(&mut inner.index.slots, slot, Use::Read);
             if inner.cold.is_some() {
-                inner.used_in_memory(slot, self.clock.now());
+                inner.used_in_memory(slot, Use::Read, self.clock.now());
             }
         }
         inner.unpin_read(slot);

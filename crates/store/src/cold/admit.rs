@@ -2,10 +2,11 @@
 //! that come back after they were evicted; or all, if so configured.
 
 use super::counters::FlashShed;
-use super::queue::{ON_FLASH, QUEUED, Queued, RETURNING, USED_SINCE};
+use super::queue::{ON_FLASH, QUEUED, Queued, RETURNING, TOUCHED, USED_SINCE};
 use crate::config::FlashAdmission;
 use crate::index::Slot;
 use crate::inner::Inner;
+use crate::policy::Use;
 use crate::types::Instant;
 
 impl Inner {
@@ -24,13 +25,23 @@ impl Inner {
         }
     }
 
-    /// A complete block was used.
+    /// A complete block was used. Who stores a block touches it in the same request, so the first
+    /// touch does not count as one more use; a read does.
     #[inline]
-    pub fn used_in_memory(&mut self, slot: Slot, now: Instant) {
+    pub fn used_in_memory(&mut self, slot: Slot, how: Use, now: Instant) {
         let Some(cold) = &mut self.cold else { return };
+        let is_reuse = match how {
+            Use::Read => true,
+            Use::Touched => cold.marks.has(slot, TOUCHED),
+            Use::Arranged => return,
+        };
+        cold.marks.set(slot, TOUCHED);
+        if !is_reuse || cold.marks.has(slot, QUEUED) {
+            return;
+        }
         if cold.marks.has(slot, ON_FLASH) {
             cold.marks.set(slot, USED_SINCE);
-        } else if !cold.marks.has(slot, QUEUED) {
+        } else {
             self.admit(slot, now);
         }
     }

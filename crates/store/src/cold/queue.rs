@@ -17,6 +17,8 @@ pub(crate) const ON_FLASH: u8 = 2;
 pub(crate) const USED_SINCE: u8 = 4;
 /// It is being brought back: incomplete, yet here.
 pub(crate) const RETURNING: u8 = 8;
+/// Touched since it was stored, which the very request that stored it does.
+pub(crate) const TOUCHED: u8 = 16;
 
 impl Marks {
     pub fn new(slots: u32) -> Marks {

@@ -164,10 +164,17 @@ impl Fixture {
         pin.used();
     }
 
+    /// The request that stored it touches it, and a later one does.
+    pub fn use_again(&self, ns: NamespaceId, epoch: Epoch, number: u64) {
+        for _ in 0..2 {
+            assert_eq!(self.session.touch(ns, epoch, &[key(number)]), 1);
+        }
+    }
+
     /// Puts a block, uses it, and lets it be written.
     pub fn put_and_write(&self, number: u64, len: usize) {
         self.put(number, len);
-        self.session.touch(self.ns, EPOCH, &[key(number)]);
+        self.use_again(self.ns, EPOCH, number);
         self.store.run_flash_by_hand();
     }
 

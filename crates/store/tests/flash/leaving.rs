@@ -81,7 +81,7 @@ fn tenants_keep_their_shares() {
     let bound = attach(&fixture.session, &spec("bound", "one", 1));
     for number in 0..40 {
         put(&fixture.session, bound, EPOCH, key(number), 0, &content(number, LEN));
-        fixture.session.touch(bound, EPOCH, &[key(number)]);
+        fixture.use_again(bound, EPOCH, number);
         fixture.store.run_flash_by_hand();
     }
     let of = |name: &str| {

@@ -37,7 +37,7 @@ fn what_was_dropped_stays_away() {
     assert_eq!(fixture.session.drop_keys(fixture.ns, &[key(1), key(2)]).unwrap(), 2);
     let other = attach(&fixture.session, &spec("default", "two", 1));
     put(&fixture.session, other, EPOCH, key(1), 0, b"of another");
-    fixture.session.touch(other, EPOCH, &[key(1)]);
+    fixture.use_again(other, EPOCH, 1);
     fixture.store.run_flash_by_hand();
     assert_eq!(fixture.session.drop_namespace(other).unwrap(), 1);
     fixture.put_and_write(2, LEN);
@@ -64,7 +64,7 @@ fn other_epochs_and_unknown_tenants_are_not_claimed() {
     (0..3).for_each(|number| fixture.put_and_write(number, LEN));
     fixture.session.bump_epoch(fixture.ns, Epoch(7)).unwrap();
     put(&fixture.session, fixture.ns, Epoch(7), key(3), 0, b"new");
-    fixture.session.touch(fixture.ns, Epoch(7), &[key(3)]);
+    fixture.use_again(fixture.ns, Epoch(7), 3);
     fixture.store.run_flash_by_hand();
     fixture.check();
     let fixture = fixture.restart(config("a"));
@@ -112,7 +112,7 @@ fn a_block_of_several_parts_comes_back_whole() {
     for part in [2, 0, 1] {
         put(&fixture.session, ns, EPOCH, key(1), part, &bytes(part));
     }
-    fixture.session.touch(ns, EPOCH, &[key(1)]);
+    fixture.use_again(ns, EPOCH, 1);
     fixture.store.run_flash_by_hand();
     let fixture = fixture.restart(by_hand(200));
     let ns = attach(&fixture.session, &spec("default", "three", 3));
