@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use keepwarm_store::types::{BlockKey, GetOutcome, MissReason, PutOutcome};
 use keepwarm_store::{Event, EventBatch, EventKind};
-use keepwarm_wire::{ClientError, EventStream, HealthState, Memory, Space};
+use keepwarm_wire::{ClientError, EventStream, HealthState, Memory, Space, TransportChoice};
 
 use support::{LONG, Node, SECOND, attach, get, keys, put, store};
 
@@ -23,7 +23,9 @@ fn main() {
         println!("{}\ntwins_with_one_pid: test", tests.join("\n"));
         return;
     }
-    a_client_across_fork();
+    for transport in [TransportChoice::Unix, TransportChoice::Shm] {
+        a_client_across_fork(transport);
+    }
     println!("test a_client_across_fork ... ok");
     a_server_across_fork();
     println!("test a_server_across_fork ... ok");
@@ -57,9 +59,10 @@ fn a_server_across_fork() {
     assert_eq!(get(&space, &keys, LENGTH, LONG), [GetOutcome::Ok], "the parent goes on");
 }
 
-fn a_client_across_fork() {
+fn a_client_across_fork(transport: TransportChoice) {
     let node = Node::start(64);
-    let memory = node.connect();
+    let memory = node.connect_by(transport);
+    let way = memory.health().transport;
     let space = attach(&memory, "m");
     let local_store = store(16);
     let local = Memory::embedded(local_store.clone());
@@ -87,7 +90,7 @@ fn a_client_across_fork() {
         let pid = unsafe { libc::fork() };
         assert!(pid >= 0, "fork: {}", std::io::Error::last_os_error());
         if pid == 0 {
-            let run = || child(&memory, &space, &local, &local_space);
+            let run = || child(way, (&memory, &space), (&local, &local_space));
             let right = catch_unwind(AssertUnwindSafe(run));
             drop((memory, space, local, local_space));
             // SAFETY: ends the process without the parent's exit handlers.
@@ -222,13 +225,23 @@ fn key_of(event: &Event) -> Option<BlockKey> {
     }
 }
 
-fn child(memory: &Memory, space: &Space, local: &Memory, local_space: &Space) {
+fn child(
+    transport: &str,
+    (memory, space): (&Memory, &Space),
+    (local, local_space): (&Memory, &Space),
+) {
     let keys = keys(1, 8);
     assert_eq!(get(space, &keys, LENGTH, LONG), [GetOutcome::Ok; 8]);
     let fresh = support::keys(u64::from(std::process::id()), 2);
     assert_eq!(put(space, &fresh, LENGTH, LONG), [PutOutcome::Stored; 2]);
     assert_eq!(memory.health().state, HealthState::Up);
-    assert_eq!(memory.stats().connections, 1, "its own connection, its own counts");
+    let connections = memory.stats().connections;
+    // One for its calls and, by shared memory, one for its map.
+    assert!((1..=2).contains(&connections), "{connections}: its own connections, its own counts");
+    support::eventually("it has its parent's way, by a map of its own", LONG, || {
+        assert_eq!(get(space, &keys, LENGTH, LONG), [GetOutcome::Ok; 8]);
+        memory.health().transport == transport
+    });
     let down = GetOutcome::Miss(MissReason::StoreDown);
     assert_eq!(get(local_space, &keys, LENGTH, SECOND), [down; 8]);
     assert_eq!(local.health().state, HealthState::Down);

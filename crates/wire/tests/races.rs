@@ -7,12 +7,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use keepwarm_store::types::{BlockKey, Epoch, GetOutcome};
-use keepwarm_wire::{Server, ServerConfig, Space};
+use keepwarm_wire::{Server, ServerConfig, Space, TransportChoice};
 
 use support::child::{Process, role};
 use support::proxy::{Proxy, Way};
 use support::{
-    Chance, LONG, Node, SECOND, attach, connect, eventually, get, key, keys, put, rounds, store,
+    Chance, LONG, Node, SECOND, attach, connect, connect_by, eventually, get, key, keys, put,
+    rounds, store,
 };
 
 /// Large enough that an answer does not fit the socket's buffers.
@@ -91,10 +92,20 @@ fn a_reader_held_up_on_the_way_never_gets_other_bytes() {
 /// Not a test: reads all keys over and over and dies if a byte is wrong.
 #[test]
 fn child_reader() {
+    read_on(TransportChoice::Unix);
+}
+
+/// The same, out of the arena that it maps.
+#[test]
+fn child_mapped_reader() {
+    read_on(TransportChoice::Auto);
+}
+
+fn read_on(transport: TransportChoice) {
     let Some(path) = role() else { return };
     let signal = rustix::process::Signal::KILL;
     rustix::process::set_parent_process_death_signal(Some(signal)).expect("dies with its parent");
-    let memory = connect(Path::new(&path));
+    let memory = connect_by(Path::new(&path), transport);
     loop {
         // A new space now and then: one attached before a bump misses for ever.
         let space = attach(&memory, "m");
@@ -107,9 +118,18 @@ fn child_reader() {
 
 #[test]
 fn a_stopped_reader_never_gets_other_bytes() {
-    let mut chance = Chance::new("stopped reader");
+    stop_readers("child_reader");
+}
+
+#[test]
+fn a_stopped_reader_of_the_map_never_gets_other_bytes() {
+    stop_readers("child_mapped_reader");
+}
+
+fn stop_readers(child: &str) {
+    let mut chance = Chance::new(child);
     let mut node = Node::start(CAPACITY_MIB);
-    let mut reader = Process::start("child_reader", &node.path);
+    let mut reader = Process::start(child, &node.path);
     eventually("it reads", LONG, || node.server.as_ref().unwrap().connections() > 0);
     for _ in 0..rounds(8) {
         let writer = attach(&node.connect(), "m");
@@ -129,9 +149,15 @@ fn a_stopped_reader_never_gets_other_bytes() {
 /// Readers, writers, droppers and bumpers at once; every byte that is got is checked.
 #[test]
 fn everything_at_once() {
+    for transport in [TransportChoice::Unix, TransportChoice::Shm] {
+        everything_over(transport);
+    }
+}
+
+fn everything_over(transport: TransportChoice) {
     let mut seeds = Chance::new("everything at once");
     let node = Node::start(CAPACITY_MIB);
-    let memory = node.connect();
+    let memory = node.connect_by(transport);
     std::thread::scope(|scope| {
         for thread in 0..4u64 {
             let (memory, mut chance) = (&memory, seeds.child());

@@ -112,13 +112,15 @@ impl State {
 
     fn not_mapped(&self, incarnation: u64, why: &NotMapped) {
         let mut inside = self.lock();
-        inside.fallback = Some(match why {
-            NotMapped::Never(text) => text.clone(),
-            NotMapped::Later => String::from(LATER),
-        });
         match why {
-            NotMapped::Never(_) => inside.refused_by = incarnation,
-            NotMapped::Later => inside.not_before = Some(Instant::now() + ASK_PAUSE),
+            NotMapped::Never(text) => {
+                inside.fallback = Some(text.clone());
+                inside.refused_by = incarnation;
+            }
+            NotMapped::Later => {
+                inside.fallback.get_or_insert_with(|| String::from(LATER));
+                inside.not_before = Some(Instant::now() + ASK_PAUSE);
+            }
         }
         if !matches!(inside.phase, Phase::Closed) {
             inside.phase = Phase::Nothing;
