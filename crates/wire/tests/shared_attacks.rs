@@ -9,16 +9,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use keepwarm_store::checksum::xxh3_64;
 use keepwarm_store::types::{BlockKey, GetOutcome, PutOutcome, ShedReason};
-use keepwarm_wire::frames::Opcode;
+use keepwarm_wire::credentials::{Secret, TokenHash};
+use keepwarm_wire::frames::{Opcode, VERSION};
 use keepwarm_wire::messages::{
-    AttachReply, Grant, Piece, PutAsk, PutDone, PutGrants, PutRequest, StagedData, StagedTaken,
+    AttachReply, GetAsk, Grant, Greeting, GreetingReply, Landed, LocateRequest, MapRequest, Piece,
+    PutAsk, PutDone, PutGrants, PutRequest, StagedData, StagedTaken,
 };
+use keepwarm_wire::server::{Principal, Principals, Right, Rights, Tenants};
+use keepwarm_wire::{ConnectConfig, Memory, TransportChoice};
 use rustix::fs::{FallocateFlags, Mode, OFlags, SealFlags, fallocate, ftruncate, open};
 use rustix::io::{Errno, pwrite};
 use rustix::mm::{Advice, MprotectFlags, ProtFlags, madvise, mprotect};
 
 use support::passing::{Memfd, map};
-use support::peer::Peer;
+use support::peer::{Peer, greeting};
 use support::{Chance, LONG, Node, attach, content, get, key, keys, put, rounds};
 
 const STAGING: usize = 1 << 20;
@@ -52,6 +56,58 @@ fn a_mapped_client_cannot_write_the_arena() {
     assert!(memory.write_all_at(&[1; 64], base as u64).is_err(), "write behind the map's back");
     assert_eq!(get(&space, &keys(1, 4), 300_000, LONG), [GetOutcome::Ok; 4]);
     node.store.check().expect("the store adds up");
+}
+
+/// By no call does a principal without the right come to the descriptor, or learn where blocks lie.
+#[test]
+fn without_the_arena_right_there_is_no_arena() {
+    const TOKEN: &str = "a-token-of-32-characters-or-more!";
+    let reader = Principal {
+        name: String::from("reader"),
+        tenants: Tenants::All,
+        rights: Rights::from_iter([Right::Read, Right::Write]),
+        certificates: Vec::new(),
+        tokens: vec![TokenHash::of(TOKEN.as_bytes())],
+        uids: Vec::new(),
+    };
+    let principals = Principals::new(vec![reader]).expect("principals");
+    let node = Node::with(16, |config| config.principals = principals);
+    let mut config = ConnectConfig::new(&*node.path);
+    config.credentials.token = Some(Secret::new(TOKEN).expect("a token"));
+    let memory = Memory::connect(config.clone()).expect("it may read and write");
+    let space = attach(&memory, "m");
+    assert_eq!(put(&space, &keys(1, 2), 5000, LONG), [PutOutcome::Stored; 2]);
+    assert_eq!(get(&space, &keys(1, 2), 5000, LONG), [GetOutcome::Ok; 2]);
+    let health = memory.health();
+    assert_eq!(health.transport, "unix");
+    assert!(health.fallback.is_some_and(|text| text.contains("arena right")));
+    config.transport = TransportChoice::Shm;
+    let refused = Memory::connect(config).err().expect("insisted on").to_string();
+    assert!(refused.contains("arena right"), "{refused}");
+
+    let mut peer = Peer::connect(&node.path);
+    let credential = Some(TOKEN.as_bytes().to_vec());
+    let greeted: GreetingReply =
+        peer.ask(Opcode::Hello, &Greeting { credential, ..greeting(1, VERSION) });
+    assert!(!greeted.capabilities.iter().any(|name| name == "shm"));
+    let attached = peer.attach();
+    let ask = GetAsk { key: key(1, 0), part: 0, length: 5000 };
+    let (namespace, epoch) = (attached.namespace, attached.epoch);
+    let locate = LocateRequest { namespace, epoch, landed: vec![], asks: vec![ask] };
+    let memory = Memfd::staging(STAGING);
+    for _ in 0..2 {
+        peer.send(Opcode::Map, &MapRequest);
+        assert!(peer.refusal().text.contains("no right to arena"));
+        assert!(peer.came_with_nothing());
+        peer.send(Opcode::Locate, &locate);
+        assert!(peer.refusal().text.contains("no right to arena"));
+        peer.offer(Some(&memory.fd), STAGING as u64);
+        assert!(peer.refusal().text.contains("no right to arena"));
+        peer.send(Opcode::PutStaged, &request(&attached, &[key(1, 9)], 5000));
+        assert!(peer.refusal().text.contains("no right to arena"));
+        peer.send(Opcode::Landed, &Landed { group: 1, unused: vec![] });
+    }
+    assert_eq!(number(&node, "server.arena_maps") + number(&node, "server.stagings_bytes"), 0);
 }
 
 fn writes_are_refused(memfd: &OwnedFd, bytes: usize) {

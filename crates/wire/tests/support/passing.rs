@@ -81,6 +81,17 @@ impl Peer {
         (passed.next().expect("a descriptor"), reply)
     }
 
+    /// Whether nothing more waits here, and so no descriptor either.
+    pub fn came_with_nothing(&mut self) -> bool {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut byte = [1];
+        let mut bytes = [IoSliceMut::new(&mut byte)];
+        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+        let received = recvmsg(&self.stream, &mut bytes, &mut control, flags);
+        received.err() == Some(rustix::io::Errno::AGAIN)
+    }
+
     /// Offers a staging of `bytes`, with or without a descriptor; the answer is the caller's.
     pub fn offer(&mut self, fd: Option<&OwnedFd>, bytes: u64) {
         self.correlation += 1;

@@ -44,11 +44,15 @@ impl Peer {
     /// A peer that has attached the namespace of model `m`.
     pub fn attached(path: &Path) -> (Peer, AttachReply) {
         let mut peer = Peer::greeted(path);
+        let reply = peer.attach();
+        (peer, reply)
+    }
+
+    /// Attaches the namespace of model `m`.
+    pub fn attach(&mut self) -> AttachReply {
         let spec = spec("m", 1);
         let (encoding, key_check) = (spec.encoding().to_vec(), key_check(&spec));
-        let request = AttachRequest { encoding, key_check, epoch: Epoch(0) };
-        let reply = peer.ask(Opcode::Attach, &request);
-        (peer, reply)
+        self.ask(Opcode::Attach, &AttachRequest { encoding, key_check, epoch: Epoch(0) })
     }
 
     pub fn frame(&mut self, code: u8, flags: u8, payload_bytes: u64, body: &impl Body) -> Vec<u8> {

@@ -53,7 +53,8 @@ impl Remote {
     pub(in crate::client) fn map(&self, until: Deadline) -> Result<(Arena, MapLine), NotMapped> {
         let mut link = self.node.open(until)?;
         if !link.peer.offers_memory {
-            let text = "the node does not offer its arena: it is older, or not on this machine";
+            let text = "the node does not give its arena to this client: give its principal the \
+                        arena right, or upgrade the node";
             return Err(NotMapped::Never(String::from(text)));
         }
         let arena = link.map(until)?;
