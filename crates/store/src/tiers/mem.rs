@@ -108,6 +108,8 @@ impl Segment {
 pub struct MemTier {
     medium: MemMedium,
     recovered: Mutex<bool>,
+    /// Held while recovery asks whether a block was removed and shows it.
+    claiming: Mutex<()>,
 }
 
 impl MemTier {
@@ -118,7 +120,7 @@ impl MemTier {
                 segment.state = State::Unclaimed;
             }
         }
-        MemTier { medium: medium.clone(), recovered: Mutex::new(false) }
+        MemTier { medium: medium.clone(), recovered: Mutex::new(false), claiming: Mutex::new(()) }
     }
 }
 
@@ -178,6 +180,28 @@ impl Medium {
         let bytes = &stored.parts[place.ok_or_else(|| corrupt.clone())?];
         scatter(&read.pieces, bytes);
         if hash_of(&read.pieces) == read.part.checksum { Ok(()) } else { Err(corrupt) }
+    }
+
+    /// Segments that recovery has to come to, oldest life first.
+    fn unclaimed(&self) -> Vec<usize> {
+        let is_unclaimed = |at: &usize| self.segments[*at].state == State::Unclaimed;
+        let mut order: Vec<usize> = (0..self.segments.len()).filter(is_unclaimed).collect();
+        order.sort_unstable_by_key(|&at| self.segments[at].life);
+        order
+    }
+
+    /// A block that was not removed, with its segment's life.
+    fn show(
+        &self,
+        at: usize,
+        number: usize,
+    ) -> Option<(TierNamespace, BlockHeader, Sequence, u32)> {
+        let stored = &self.segments[at].blocks[number];
+        let header = &stored.header;
+        let is_removed = self.removals.hides(&header.fingerprint, header.key, stored.sequence);
+        let (namespace, header) = (stored.namespace.clone(), header.clone());
+        let life = self.segments[at].life;
+        (!is_removed).then_some((namespace, header, Sequence(stored.sequence), life))
     }
 
     /// Forgets removals that no block in any segment is older than.
@@ -274,7 +298,8 @@ impl Tier for MemTier {
     }
 
     fn remove(&self, removals: &[Removal]) -> Result<(), TierError> {
-        let medium = &mut *self.medium.0.lock();
+        let mut locked = self.medium.0.lock();
+        let medium = &mut *locked;
         medium.sequence += 1;
         medium.prune();
         let more: usize = removals.iter().map(Removal::entries).sum();
@@ -282,6 +307,8 @@ impl Tier for MemTier {
             return Err(TierError::NoSegment { tier: NAME.into() });
         }
         removals.iter().for_each(|removal| medium.removals.add(removal, medium.sequence));
+        drop(locked);
+        drop(self.claiming.lock());
         Ok(())
     }
 
@@ -333,13 +360,10 @@ impl Tier for MemTier {
             return Err(TierError::Invalid("recovery runs once"));
         }
         let begun = Instant::now();
-        let medium = &mut *self.medium.0.lock();
-        let unclaimed = |at: &usize| medium.segments[*at].state == State::Unclaimed;
-        let mut order: Vec<usize> = (0..medium.segments.len()).filter(unclaimed).collect();
-        order.sort_unstable_by_key(|&at| medium.segments[at].life);
+        let order = self.medium.0.lock().unclaimed();
         let mut sum = Recovered { segments_total: order.len() as u64, ..Recovered::default() };
         for at in order {
-            claim(&mut medium.segments[at], at, &medium.removals, visitor, &mut sum);
+            self.claim(at, visitor, &mut sum);
             sum.segments += 1;
             sum.took = begun.elapsed();
             visitor.progress(&sum);
@@ -371,41 +395,53 @@ impl Tier for MemTier {
     }
 }
 
-fn claim(
-    segment: &mut Segment,
-    at: usize,
-    removals: &RemovalTable,
-    visitor: &mut dyn RecoveryVisitor,
-    sum: &mut Recovered,
-) {
-    let Some(stream) = visitor.stream(&segment.tenant) else {
-        *segment = Segment::free();
-        return;
-    };
-    (segment.stream, segment.state, segment.live) = (stream, State::Closed, 0);
-    for (number, stored) in segment.blocks.iter().enumerate() {
-        let header = &stored.header;
-        if removals.hides(&header.fingerprint, header.key, stored.sequence) {
-            sum.removed += 1;
-            continue;
-        }
-        let spot = Spot {
-            segment: at as u32,
-            life: segment.life,
-            header_page: number as u16,
-            payload_page: 0,
-            device: 0,
-            entry: 0,
-            parts: header.parts.len() as u8,
+impl MemTier {
+    /// Shows a segment's blocks, without the lock: the visitor may call the tier.
+    fn claim(&self, at: usize, visitor: &mut dyn RecoveryVisitor, sum: &mut Recovered) {
+        let tenant = self.medium.0.lock().segments[at].tenant.clone();
+        let Some(stream) = visitor.stream(&tenant) else {
+            self.medium.0.lock().segments[at] = Segment::free();
+            return;
         };
-        let sequence = Sequence(stored.sequence);
-        let namespace = &stored.namespace;
-        if visitor.block(&RecoveredBlock { spot, namespace, stream, header, sequence }) {
-            segment.live += header.footprint();
-            sum.blocks += 1;
-            sum.bytes += header.footprint();
+        let count = {
+            let segment = &mut self.medium.0.lock().segments[at];
+            (segment.stream, segment.live) = (stream, 0);
+            segment.blocks.len()
+        };
+        let mut taken = 0;
+        for number in 0..count {
+            let _claiming = self.claiming.lock();
+            let Some((namespace, header, sequence, life)) = self.medium.0.lock().show(at, number)
+            else {
+                sum.removed += 1;
+                continue;
+            };
+            let spot = Spot {
+                segment: at as u32,
+                life,
+                header_page: number as u16,
+                payload_page: 0,
+                device: 0,
+                entry: 0,
+                parts: header.parts.len() as u8,
+            };
+            let bytes = header.footprint();
+            let (namespace, header) = (&namespace, &header);
+            self.medium.0.lock().segments[at].live += bytes;
+            if visitor.block(&RecoveredBlock { spot, namespace, stream, header, sequence }) {
+                taken += 1;
+                sum.blocks += 1;
+                sum.bytes += bytes;
+            } else {
+                self.medium.0.lock().segments[at].live -= bytes;
+                sum.refused += 1;
+            }
+        }
+        let segment = &mut self.medium.0.lock().segments[at];
+        if taken == 0 {
+            *segment = Segment::free();
         } else {
-            sum.refused += 1;
+            segment.state = State::Closed;
         }
     }
 }

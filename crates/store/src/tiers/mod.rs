@@ -5,19 +5,24 @@
 
 mod block;
 pub mod conformance;
+mod counting;
 mod error;
+mod faulting;
 mod mem;
 mod pieces;
 mod reads;
 mod recovery;
 mod removals;
 mod status;
+mod throttling;
 
 pub use block::{
     BlockHeader, PARTS_MAX, PartPlace, Removal, SegmentInfo, SegmentRef, Sequence, Spot, Stream,
     StreamId, TENANT_BYTES_MAX, TierBlock, TierNamespace, TierPart, pages_of,
 };
+pub use counting::{Counting, TierCounts};
 pub use error::{Retry, TierError};
+pub use faulting::{Faulting, TierFaults};
 pub use mem::{MemMedium, MemTier};
 pub use pieces::{AlignedBuffer, Hold, PAGE_BYTES, Piece, are_sound};
 pub(crate) use pieces::{hash_of, memory_of, memory_of_mut};
@@ -25,6 +30,7 @@ pub use reads::{ReadDone, ReadQueue, ReadRefused, TierRead};
 pub use recovery::{Recovered, RecoveredBlock, RecoveryVisitor};
 pub(crate) use removals::RemovalTable;
 pub use status::{DeviceState, DeviceStatus, TierStatus};
+pub use throttling::{Rate, Throttling};
 
 /// A place for complete blocks. Calls block, for at most the tier's time for one operation; the
 /// store makes them from threads of its own. Failing devices cost their share, never a hang.
@@ -107,6 +113,64 @@ pub trait Tier: Send + Sync {
 
     /// What there is, free and used, and how the devices are.
     fn status(&self) -> TierStatus;
+}
+
+/// A tier in a box is one: wrappers take any.
+impl Tier for Box<dyn Tier> {
+    fn sequence(&self) -> Sequence {
+        (**self).sequence()
+    }
+
+    fn append(
+        &self,
+        stream: &Stream,
+        as_of: Sequence,
+        blocks: &[TierBlock<'_>],
+        hold: &mut Option<Hold>,
+    ) -> Result<Vec<Spot>, TierError> {
+        (**self).append(stream, as_of, blocks, hold)
+    }
+
+    fn reads(&self, depth: usize) -> Result<Box<dyn ReadQueue>, TierError> {
+        (**self).reads(depth)
+    }
+
+    fn describe(
+        &self,
+        spot: Spot,
+        fingerprint: &[u8; 32],
+        key: crate::types::BlockKey,
+    ) -> Result<BlockHeader, TierError> {
+        (**self).describe(spot, fingerprint, key)
+    }
+
+    fn remove(&self, removals: &[Removal]) -> Result<(), TierError> {
+        (**self).remove(removals)
+    }
+
+    fn forget(&self, spot: Spot, bytes: u64) {
+        (**self).forget(spot, bytes);
+    }
+
+    fn flush(&self) -> Result<(), TierError> {
+        (**self).flush()
+    }
+
+    fn segments(&self, stream: StreamId) -> Vec<SegmentInfo> {
+        (**self).segments(stream)
+    }
+
+    fn reclaim(&self, segment: SegmentRef) -> Result<(), TierError> {
+        (**self).reclaim(segment)
+    }
+
+    fn recover(&self, visitor: &mut dyn RecoveryVisitor) -> Result<Recovered, TierError> {
+        (**self).recover(visitor)
+    }
+
+    fn status(&self) -> TierStatus {
+        (**self).status()
+    }
 }
 
 /// Whether blocks are what a tier takes.

@@ -20,7 +20,8 @@ pub struct RecoveredBlock<'a> {
 }
 
 /// Hears of what recovery claims: segments by life, oldest first, blocks in the order they were
-/// appended. Removed blocks are not shown.
+/// appended. Removed blocks are not shown. It may call the tier, but for a removal: an older copy
+/// of a block, for example, is forgotten when a newer one comes.
 pub trait RecoveryVisitor {
     /// The number of a tenant. `None` leaves its segment to nobody: it is free at once.
     fn stream(&mut self, tenant: &str) -> Option<StreamId>;

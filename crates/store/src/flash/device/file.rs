@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::fs::{FallocateFlags, OFlags, fallocate, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 
-use super::lock::{FileLock, in_use};
+use super::lock::{FileLock, in_use, until_free};
 use super::threads::{THREADS_MAX, ThreadPool};
 use super::uring::UringQueue;
 use super::{Device, Io, IoKind, IoQueue};
@@ -96,12 +96,13 @@ fn mismatch(name: &str, problem: String) -> OpenError {
 fn open_block(name: &str, path: &Path) -> Result<(File, Option<FileLock>), OpenError> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).custom_flags(OFlags::EXCL.bits() as i32);
-    match options.open(path) {
+    let opened = until_free(|| {
+        options.open(path).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+    });
+    match opened {
         Ok(file) => Ok((file, None)),
-        Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {
-            Err(in_use(name, "another node, a mount or a volume manager"))
-        }
-        Err(error) => Err(failed(name, "check its rights", error)),
+        Err(Errno::BUSY) => Err(in_use(name, "another node, a mount or a volume manager")),
+        Err(error) => Err(failed(name, "check its rights", error.into())),
     }
 }
 

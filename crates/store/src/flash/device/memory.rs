@@ -32,13 +32,19 @@ struct State {
     current: Vec<u8>,
     /// Sectors written since the last flush, in order.
     unflushed: Vec<(usize, [u8; SECTOR])>,
+    /// Operations until the power goes.
+    left: Option<u64>,
 }
 
 impl MemDevice {
     /// So many zeros.
     pub fn new(name: &str, bytes: usize) -> MemDevice {
-        let state =
-            State { durable: vec![0; bytes], current: vec![0; bytes], unflushed: Vec::new() };
+        let state = State {
+            durable: vec![0; bytes],
+            current: vec![0; bytes],
+            unflushed: Vec::new(),
+            left: None,
+        };
         MemDevice {
             name: name.to_owned(),
             state: Arc::new(Mutex::new(state)),
@@ -68,6 +74,13 @@ impl MemDevice {
             }
         }
         state.current.copy_from_slice(&state.durable);
+        state.left = None;
+    }
+
+    /// After so many more operations nothing is done any more: the power goes in the middle of
+    /// something. [`crash`](Self::crash) brings it back.
+    pub fn cut_power_after(&self, operations: u64) {
+        self.state.lock().left = Some(operations);
     }
 
     /// Changes bytes in place, durably, as rot or a stranger would.
@@ -81,6 +94,11 @@ impl MemDevice {
 
 impl State {
     fn run(&mut self, io: &Io) -> io::Result<usize> {
+        match &mut self.left {
+            Some(0) => return Err(io::Error::other("the power is gone")),
+            Some(left) => *left -= 1,
+            None => {}
+        }
         let (mut at, end) = (io.offset as usize, io.offset as usize + io.bytes());
         if end > self.current.len() {
             return Err(io::ErrorKind::UnexpectedEof.into());

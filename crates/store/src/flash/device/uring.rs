@@ -103,6 +103,13 @@ impl IoQueue for UringQueue {
     }
 }
 
+impl Drop for UringQueue {
+    fn drop(&mut self) {
+        // The ring itself goes later, in the kernel's own time, and would keep the device in use.
+        let _ = self.ring.submitter().unregister_files();
+    }
+}
+
 fn vector_of(piece: &Piece) -> libc::iovec {
     libc::iovec { iov_base: piece.at().cast(), iov_len: piece.padded() }
 }

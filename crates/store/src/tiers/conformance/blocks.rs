@@ -56,6 +56,14 @@ impl MadeBlock {
         MadeBlock { namespace: namespace.clone(), header, buffers }
     }
 
+    /// A block of one part with these bytes.
+    pub fn with_bytes(namespace: &TierNamespace, number: u64, bytes: &[u8]) -> MadeBlock {
+        let mut block = MadeBlock::new(namespace, number, &[bytes.len() as u32]);
+        block.header.parts[0].checksum = xxh3_64(bytes);
+        block.buffers = vec![Arc::new(AlignedBuffer::of(bytes))];
+        block
+    }
+
     /// As a tier takes it.
     pub fn tier_block(&self) -> TierBlock<'_> {
         let parts = self.header.parts.iter().zip(&self.buffers).map(|(place, buffer)| TierPart {
@@ -155,7 +163,13 @@ pub fn read_all<'a>(tier: &dyn Tier, blocks: impl IntoIterator<Item = (&'a Block
 }
 
 /// One read, to its end.
-pub(super) fn read_one(tier: &dyn Tier, spot: Spot, place: PartPlace) -> Result<(), TierError> {
+///
+/// # Errors
+/// As the tier.
+///
+/// # Panics
+/// If it takes a minute.
+pub fn read_one(tier: &dyn Tier, spot: Spot, place: PartPlace) -> Result<(), TierError> {
     let mut queue = tier.reads(1)?;
     let buffer = AlignedBuffer::new(place.len as usize);
     queue.submit(TierRead::into_buffer(1, spot, place, buffer)).map_err(|refused| refused.error)?;
@@ -163,7 +177,7 @@ pub(super) fn read_one(tier: &dyn Tier, spot: Spot, place: PartPlace) -> Result<
 }
 
 /// Names a block whatever its namespace.
-pub(super) type Name = ([u8; 32], BlockKey);
+pub type Name = ([u8; 32], BlockKey);
 
 /// A visitor that takes every block, of tenants `tenant-<number>`.
 #[derive(Default)]

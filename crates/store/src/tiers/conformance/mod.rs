@@ -6,7 +6,7 @@ mod restarts;
 
 use super::Tier;
 
-pub use blocks::{Blocks, MadeBlock, Seen, namespace, read_all, stream};
+pub use blocks::{Blocks, MadeBlock, Name, Seen, namespace, read_all, read_one, stream};
 
 /// Something that tiers are opened over, with at least eight segments of 512 KiB or more.
 pub trait Medium {
@@ -34,6 +34,7 @@ pub const CASES: &[Case] = &[
     ("a_removed_namespace_stays_removed", restarts::a_removed_namespace_stays_removed),
     ("what_was_taken_before_a_removal_is_hidden", restarts::taken_before_a_removal),
     ("what_nobody_wants_is_free", restarts::what_nobody_wants_is_free),
+    ("a_visitor_may_forget", restarts::a_visitor_may_forget),
     ("new_blocks_and_recovery_go_together", restarts::new_blocks_and_recovery),
     ("removals_outlive_many_restarts", restarts::removals_outlive_many_restarts),
 ];

@@ -129,6 +129,38 @@ pub(super) fn what_nobody_wants_is_free(medium: &mut dyn Medium) {
     assert_eq!(tier.status().segments_free() + own.len() as u64, all);
 }
 
+/// Keeps the newest copy of a block, as an index does.
+struct Newest<'a>(&'a dyn Tier, Seen);
+
+impl RecoveryVisitor for Newest<'_> {
+    fn stream(&mut self, tenant: &str) -> Option<StreamId> {
+        self.1.stream(tenant)
+    }
+
+    fn block(&mut self, block: &RecoveredBlock<'_>) -> bool {
+        let name = (block.header.fingerprint, block.header.key);
+        if let Some((spot, header)) = self.1.blocks.get(&name) {
+            self.0.forget(*spot, header.footprint());
+        }
+        self.1.block(block)
+    }
+}
+
+pub(super) fn a_visitor_may_forget(medium: &mut dyn Medium) {
+    let tier = medium.open();
+    let blocks = Blocks::new(&namespace(1), 0, 4, 5000);
+    for _ in 0..3 {
+        blocks.append(&*tier, &stream(1)).unwrap();
+    }
+    drop(tier);
+    let tier = medium.open();
+    let mut newest = Newest(&*tier, Seen::default());
+    assert_eq!(tier.recover(&mut newest).unwrap().blocks, 12);
+    let live: u64 = tier.segments(StreamId(1)).iter().map(|one| one.live_bytes).sum();
+    assert_eq!(live, 4 * blocks.0[0].header.footprint(), "copies do not count");
+    newest.1.read_all(&*tier);
+}
+
 pub(super) fn new_blocks_and_recovery(medium: &mut dyn Medium) {
     let tier = medium.open();
     let old = Blocks::new(&namespace(1), 0, 5, 5000);
