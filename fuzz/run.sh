@@ -15,7 +15,7 @@ SEED=${SEED:-$(date +%s)}
 RSS_LIMIT_MB=${RSS_LIMIT_MB:-1024}
 MAX_LEN=${MAX_LEN:-4096}
 TARGET_TRIPLE=x86_64-unknown-linux-gnu
-ALL="requests replies session client namespace epochs"
+ALL="requests replies session client namespace epochs flash"
 
 # What cargo-fuzz would pass, less what needs a nightly compiler. With --target the flags reach only
 # the code under test, not build scripts.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use keepwarm_fuzz::seeds::{client_side, node_side, replies, requests};
+use keepwarm_fuzz::seeds::{client_side, flash_pages, node_side, replies, requests};
 use keepwarm_store::epochs::encode;
 use keepwarm_store::types::Epoch;
 
@@ -27,6 +27,9 @@ fn main() -> std::io::Result<()> {
     write("session", 0, &client_side())?;
     write("session", 1, &[vec![0], keepwarm_fuzz::stream(&client_side())].concat())?;
     write("namespace", 0, keepwarm_fuzz::namespace().encoding())?;
+    for (name, (what, page)) in flash_pages().into_iter().enumerate() {
+        write("flash", name, &[vec![what], page].concat())?;
+    }
     for count in 0..3u8 {
         let records: Vec<_> = (0..count).map(|n| ([n; 32], n.into(), Epoch(n.into()))).collect();
         write("epochs", count.into(), &[vec![1], encode(&records)].concat())?;

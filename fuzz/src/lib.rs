@@ -10,11 +10,16 @@ pub mod seeds;
 use std::cell::Cell;
 use std::io::{self, IoSlice, IoSliceMut};
 
+use keepwarm_store::flash::format::SegmentHeader;
 use keepwarm_store::identity::{NamespaceSpec, Value};
 use keepwarm_wire::channel::Channel;
 use keepwarm_wire::codec::{Body, decode};
 use keepwarm_wire::deadline::Deadline;
 use keepwarm_wire::frames::{FrameHead, VERSION, append_frame};
+
+/// The segment whose header and records are fuzzed.
+pub const FLASH_SEGMENT: SegmentHeader =
+    SegmentHeader { device: [7; 16], segment: 3, life: 5, nonce: [9; 32] };
 
 /// Reads `bytes` as `B`; what is accepted must be what would be written, save for codes that only a
 /// newer node knows: those are written as what they were read as.

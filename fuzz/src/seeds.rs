@@ -1,7 +1,11 @@
 //! Small, valid inputs for every target, from which the fuzzer finds its way.
 
 use keepwarm_store::arena::{Extent, Extents};
+use keepwarm_store::flash::format::{
+    BlockEntry, Record, RecordPlace, Superblock, encode_record, encode_segment, encode_superblock,
+};
 use keepwarm_store::identity::{ChainKey, TenantSecret};
+use keepwarm_store::tiers::TierNamespace;
 use keepwarm_store::types::{
     BlockKey, Epoch, Generation, GetOutcome, LeaseId, MissReason, NamespaceId, PutOutcome, Tier,
 };
@@ -10,7 +14,7 @@ use keepwarm_wire::codec::Body;
 use keepwarm_wire::frames::{Opcode, VERSION, flags};
 use keepwarm_wire::messages::*;
 
-use crate::namespace;
+use crate::{FLASH_SEGMENT, namespace};
 
 const KEYS: [BlockKey; 2] = [BlockKey([1; 16]), BlockKey([2; 16])];
 const NAMESPACE: NamespaceId = NamespaceId(0);
@@ -201,4 +205,44 @@ pub fn node_side(opcode: Opcode, flags: u8, body: &[u8]) -> Vec<u8> {
     let data = opcode == Opcode::Get && body.len() == GetData::BYTES;
     out.extend(frame(opcode as u8, flags, 3, body, if data { b"abc" } else { b"" }));
     out
+}
+
+/// Pages of flash in the language of the `flash` target, without the zeros at their ends.
+pub fn flash_pages() -> Vec<(u8, Vec<u8>)> {
+    let superblock = Superblock {
+        device: [7; 16],
+        set: [8; 16],
+        members: 1,
+        device_bytes: 64 << 20,
+        segment_bytes: 4 << 20,
+        serial: 1,
+        term: 1,
+        opens: 1,
+        void_before: 0,
+    };
+    let parts = vec![(4096, 1), (1, 2)];
+    let entry = BlockEntry {
+        key: KEYS[0],
+        epoch: EPOCH,
+        engine_hash: Some(1),
+        expires_unix_ms: 2,
+        priority: 3,
+        parts,
+    };
+    let fingerprint = [1; 32];
+    let namespace = TierNamespace { fingerprint, encoding: vec![1; 300].into() };
+    let records = [
+        Record::Tenant("tenant".into()),
+        Record::Namespace(namespace),
+        Record::Blocks { fingerprint, sequence: 1 << 40, entries: vec![entry; 3] },
+        Record::Removals { fingerprint, whole: 0, keys: vec![(KEYS[0], 5)] },
+    ];
+    let place = RecordPlace { segment: &FLASH_SEGMENT, position: 1 };
+    let mut pages = vec![(1, encode_superblock(&superblock)), (3, encode_segment(&FLASH_SEGMENT))];
+    pages.extend(records.iter().map(|record| (5, encode_record(record, place))));
+    for (_, page) in &mut pages {
+        // Their check is mended; what the page ends with is that, or zeros.
+        page.truncate(600);
+    }
+    pages
 }

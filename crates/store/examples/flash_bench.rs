@@ -1,7 +1,7 @@
 //! Flash against the device itself: gets and puts of the flash tier, and a bare io_uring loop over
 //! a file beside it at the same size and depth, in pairs, one after the other.
 //!
-//! `cargo run --release -p keepwarm-store --example flash_bench [file [KiB a block [depth [pairs]]]]`
+//! `cargo run --release -p keepwarm-store --example flash_bench [file [KiB [depth [pairs]]]]`
 //! The files are made (1.4 GiB) and removed. Prints each ratio's median, minimum and maximum;
 //! floors: get 0.90, put 0.85.
 
@@ -112,7 +112,7 @@ impl Bench {
     /// Appends a run's blocks, twice `depth` a batch, and flushes; reclaims what is needed before.
     fn put(&mut self) -> f64 {
         while self.tier.status().segments_free() * self.tier.status().segment_bytes
-            < RUN_BYTES + (64 << 20)
+            < RUN_BYTES * 5 / 4 + (64 << 20)
         {
             let oldest = self.tier.segments(self.stream.id)[0].segment;
             self.tier.reclaim(oldest).expect("reclaimed");

@@ -86,7 +86,7 @@ pub fn are_sound(pieces: &[Piece], len: u32) -> bool {
 /// # Safety
 /// The operation that the piece belongs to is under way, and writes it no more.
 pub(crate) unsafe fn memory_of<'a>(piece: &Piece) -> &'a [u8] {
-    // SAFETY: mapped to the end of the last page (`Piece::new`); the caller says that nobody writes.
+    // SAFETY: mapped to its last page's end (`Piece::new`); the caller says that nobody writes.
     unsafe { std::slice::from_raw_parts(piece.at, piece.padded()) }
 }
 

@@ -33,7 +33,7 @@ impl TierRead {
 pub struct ReadDone {
     /// Which one.
     pub token: u64,
-    /// `Ok`: the pieces hold the part's bytes, and those match its checksum. Otherwise their content
+    /// `Ok`: the pieces hold the part's bytes, which match its checksum. Otherwise their content
     /// is undefined.
     pub result: Result<(), TierError>,
     /// What kept the pieces; `None` if the device still has them, then it is kept in quarantine.

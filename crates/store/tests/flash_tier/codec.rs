@@ -145,9 +145,9 @@ proptest! {
 }
 
 #[test]
-fn segments_are_a_64th_of_their_device_within_limits() {
+fn segments_are_a_32nd_of_their_device_within_limits() {
     assert_eq!(segment_bytes_for(64 << 20), 4 << 20);
-    assert_eq!(segment_bytes_for(1 << 30), 16 << 20);
-    assert_eq!(segment_bytes_for((1 << 30) + 12_345), 16 << 20);
+    assert_eq!(segment_bytes_for(1 << 30), 32 << 20);
+    assert_eq!(segment_bytes_for((1 << 30) + 12_345), 32 << 20);
     assert_eq!(segment_bytes_for(4 << 40), 256 << 20);
 }

@@ -33,10 +33,10 @@ pub const SEGMENTS_MIN: u64 = 4;
 /// The body of a record begins here; superblock and segment header end their check there.
 const CHECK_BYTES: usize = 32;
 
-/// Bytes of a segment for a device of so many: a 64th, 4 to 256 MiB, whole MiB. Larger ones waste
+/// Bytes of a segment for a device of so many: a 32nd, 4 to 256 MiB, whole MiB. Larger ones waste
 /// more at their ends, smaller ones begin, and flush, more often.
 pub fn segment_bytes_for(device_bytes: u64) -> u64 {
-    (device_bytes / 64).clamp(4 << 20, SEGMENT_BYTES_MAX) >> 20 << 20
+    (device_bytes / 32).clamp(4 << 20, SEGMENT_BYTES_MAX) >> 20 << 20
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> u16 {
