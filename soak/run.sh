@@ -33,6 +33,8 @@ step bounds cargo test -p keepwarm-store --profile checked --test bounds -- --no
 step stress cargo test -p keepwarm-store --profile checked --test stress -- --nocapture
 step policies cargo test -p keepwarm-store --profile checked --test policy_conformance --test trace --test default_policy \
     -- --nocapture
+step flash_tier cargo test -p keepwarm-store --profile checked --test flash_tier --test tier_conformance \
+    -- --nocapture
 step wire cargo test -p keepwarm-wire --profile checked -- --nocapture
 step node make --no-print-directory setup
 step node_bounds .venv/bin/python -m pytest -q -s tests/test_bounds.py
@@ -46,7 +48,7 @@ step fuzzers env SECONDS_EACH="$FUZZ_SECONDS" JOBS="${JOBS:-2}" fuzz/run.sh
         "$SCALE" "$KEEPWARM_TEST_SEED" "$FUZZ_SECONDS" "$(nproc)" "$(cut -d' ' -f1-3 /proc/loadavg)"
     printf '| step | result | seconds | command |\n| --- | --- | --- | --- |\n%s' "$rows"
     printf '\n```\n'
-    grep -hE '^(model|bounds|clients|waste|stress|trace|deadline|calls)|ok      Done|^test result' "$log"/*.log || true
+    grep -hE '^(model|bounds|crash|damage|clients|waste|stress|trace|deadline|calls)|ok      Done|^test result' "$log"/*.log || true
     printf '```\n'
 } >>"$results"
 printf 'written to %s\n' "$results"
