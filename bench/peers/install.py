@@ -55,7 +55,15 @@ def install(peer: str) -> None:
 
 def _environment(folder: Path, lock: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    pip = [folder / "bin" / "python", "-m", "pip", "install", "-q", "--no-cache-dir"]
+    pip = [
+        folder / "bin" / "python",
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--no-cache-dir",
+        "--no-compile",
+    ]
     subprocess.run([*pip, "--require-hashes", "-r", lock], check=True)
 
 

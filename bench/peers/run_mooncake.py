@@ -11,7 +11,7 @@ from pathlib import Path
 
 import mooncake
 from mooncake.store import MooncakeDistributedStore
-from runner import Memory, Shape, answer, free_port, names, until
+from runner import Memory, Peer, Shape, answer, free_port, names, until
 
 MIB = 1 << 20
 
@@ -24,7 +24,7 @@ def _store(master: str, segment: int, buffer: int) -> MooncakeDistributedStore:
     return store
 
 
-class Mooncake:
+class Mooncake(Peer):
     """A client whose buffers are registered, as its zero-copy calls want them."""
 
     def __init__(self, store: MooncakeDistributedStore, shape: Shape) -> None:

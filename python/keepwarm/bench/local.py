@@ -70,7 +70,7 @@ def _unix(context: Context) -> Found:
     source, to = Blocks(shape, fill=True), Blocks(shape)
     with (
         Node(arena_bytes(shape)) as node,
-        keepwarm.connect(node.address) as memory,
+        keepwarm.connect(node.address, transport="unix") as memory,
         filled(memory, node, source, to) as client,
         BareServer(shape, context.folder / "unix") as bare,
     ):
