@@ -56,13 +56,13 @@ class LMCache(Peer):
         if not found.is_full_hit:
             raise RuntimeError(f"lmcache lookup: {found}")
 
-    def get(self, places: range, _to: Memory) -> None:
+    def get(self, _places: range, _to: Memory) -> None:
         """Retrieves a round's chunks into its tensors."""
         got = self._client.retrieve(self._next, 0, self._next.num_full_tokens)
         if got is None or not got.succeeded:
             raise RuntimeError(f"lmcache retrieve: {got}")
 
-    def check(self, source: Memory, to: Memory) -> None:
+    def check(self, _source: Memory, to: Memory) -> None:
         """As its tensors are its own, compares them with what they were."""
         (worker,) = self._client._workers
         tensors = list(worker.kv_caches.values())
