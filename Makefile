@@ -81,7 +81,7 @@ lock: ## renew requirements/*.txt from pyproject.toml, hashes included
 lock-peers: ## renew bench/peers/*.txt from the .in files beside them, hashes included
 	$(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/pip install -q uv
 	for peer in mooncake valkey lmcache; do $(VENV)-lock/bin/uv pip compile -q --python-version 3.11 \
-		--python-platform x86_64-manylinux_2_28 --generate-hashes --no-emit-index-url \
+		--python-platform x86_64-manylinux_2_28 --no-strip-extras --generate-hashes --no-emit-index-url \
 		bench/peers/$$peer.in -o bench/peers/$$peer.txt --custom-compile-command "make lock-peers"; done
 	rm -rf $(VENV)-lock
 

@@ -161,6 +161,7 @@ pub(crate) fn receive_hashed(
     let mut have = 0;
     IoSliceMut::advance_slices(&mut slices, 0);
     while have < least {
+        channel.owed(least - have);
         let received = receive_some(channel, slices, patience)?;
         let mut at = have;
         have += received;
@@ -177,6 +178,7 @@ pub(crate) fn receive_hashed(
         }
         IoSliceMut::advance_slices(&mut slices, received);
     }
+    channel.owed(0);
     Ok((hash.digest(), have))
 }
 

@@ -1,5 +1,7 @@
 //! The only place of this crate where raw memory becomes slices: pieces of the arena under a guard,
-//! and callers' buffers under their promise.
+//! and callers' buffers under their promise. And one socket option that has no safe form.
+
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use keepwarm_store::checksum::Hasher;
 use keepwarm_store::{ReadPin, WriteGrant};
@@ -80,4 +82,21 @@ pub(crate) unsafe fn source<'a>(start: *const u8, bytes: usize) -> &'a [u8] {
     }
     // SAFETY: by this function's contract, which `Space::put_from` hands on to its caller.
     unsafe { std::slice::from_raw_parts(start, bytes) }
+}
+
+/// Lets a socket be readable only once `bytes` are there, or its peer has ended. False: it will not.
+pub(crate) fn wake_at(socket: &OwnedFd, bytes: usize) -> bool {
+    let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
+    // SAFETY: the call reads one integer, which outlives it, through a descriptor that is open. The
+    // tests of `channel` wait for less than they asked for, and would hang.
+    let done = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_RCVLOWAT,
+            (&raw const bytes).cast(),
+            size_of_val(&bytes) as libc::socklen_t,
+        )
+    };
+    done == 0
 }
