@@ -61,6 +61,13 @@ impl Channel for Way {
         }
     }
 
+    fn owed(&mut self, bytes: usize) {
+        match self {
+            Way::Plain(socket) => socket.owed(bytes),
+            Way::Tls(_) => {} // its records are gathered below
+        }
+    }
+
     fn passes_descriptors(&self) -> bool {
         match self {
             Way::Plain(socket) => socket.passes_descriptors(),
