@@ -257,7 +257,10 @@ def test_settings_of_open_and_connect_are_named(folder: Any) -> None:
         (lambda: keepwarm.open("much"), "capacity is 'much': give bytes, such as 16GiB"),
         (lambda: keepwarm.open(True), "capacity is True"),
         (lambda: keepwarm.open("1KiB"), "capacity"),
-        (lambda: keepwarm.open("1MiB", policy="best"), 'policy is "best": give one of default, adaptive, lru, fifo'),
+        (
+            lambda: keepwarm.open("1MiB", policy="best"),
+            'policy is "best": give one of default, adaptive, lru, fifo',
+        ),
         (lambda: keepwarm.open("1MiB", ttl_s=0), "ttl_s is 0: give seconds above 0"),
         (lambda: keepwarm.open("100TiB"), "(?i)memory|capacity"),
         (lambda: keepwarm.connect(""), "address is empty"),

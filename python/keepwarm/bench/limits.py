@@ -26,12 +26,16 @@ SOCKET_BUFFER_BYTES = 1 << 20
 
 
 class Shape(NamedTuple):
-    """What one round moves: `blocks` blocks of `block` bytes out of `total` that there are."""
+    """What one round moves: `blocks` blocks of `block` bytes out of `total` that there are.
+
+    Rounds begin at random places, or take turns: each where the one before it ended.
+    """
 
     block: int
     blocks: int
     total: int
     seed: int
+    turns: bool = False
 
     @property
     def nbytes(self) -> int:
@@ -40,6 +44,8 @@ class Shape(NamedTuple):
 
     def first(self, number: int) -> int:
         """Where round `number` begins, of those that fit without a break; the same for all."""
+        if self.turns:
+            return number * self.blocks % (self.total - self.blocks + 1)
         chance = random.Random(self.seed * 1_000_003 + number)
         return chance.randrange(self.total - self.blocks + 1)
 
