@@ -10,7 +10,7 @@
 //! Several streams share the blocks of a call evenly, each on a thread of its own on both sides.
 
 use std::io::{self, IoSlice, Read, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -21,6 +21,9 @@ use crate::tls::{Acceptor, Connector, Session};
 
 /// Most bytes that one system call moves.
 const STEP_BYTES: usize = 1 << 20;
+/// Most bytes that a receive waits for at once, as the product's do: woken for each segment, a
+/// receiver that is faster than its peer is slower than both.
+const GATHER_BYTES: usize = STEP_BYTES / 4;
 /// Bytes before each payload: a frame's header and its body.
 const HEAD_BYTES: usize = 60;
 const REQUEST_BYTES: usize = 32;
@@ -34,24 +37,62 @@ enum Stream {
 }
 
 /// A connected, blocking socket.
-pub(crate) struct Socket(OwnedFd);
+pub(crate) struct Socket {
+    fd: OwnedFd,
+    wakes_at: usize,
+}
+
+impl Socket {
+    fn gather_exact(&mut self, mut to: &mut [u8]) -> io::Result<()> {
+        while !to.is_empty() {
+            self.wake_at(to.len().min(GATHER_BYTES));
+            let received = self.read(to)?;
+            if received == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            to = &mut to[received..];
+        }
+        Ok(())
+    }
+
+    /// Unix sockets wake for a first byte whatever they are told.
+    fn wake_at(&mut self, bytes: usize) {
+        if self.wakes_at == bytes {
+            return;
+        }
+        self.wakes_at = bytes;
+        let bytes = libc::c_int::try_from(bytes).unwrap_or(1);
+        // SAFETY: the call reads one integer, which outlives it, through an open descriptor; where
+        // it fails, as for a closed one, nothing has changed. `tests/limits.rs` moves blocks whose
+        // length is no multiple of what is waited for.
+        let _ = unsafe {
+            libc::setsockopt(
+                self.fd.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_RCVLOWAT,
+                (&raw const bytes).cast(),
+                size_of_val(&bytes) as libc::socklen_t,
+            )
+        };
+    }
+}
 
 impl Read for Socket {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         let step = to.len().min(STEP_BYTES);
-        Ok(rustix::net::recv(&self.0, &mut to[..step], RecvFlags::empty())?.0)
+        Ok(rustix::net::recv(&self.fd, &mut to[..step], RecvFlags::empty())?.0)
     }
 }
 
 impl Write for Socket {
     fn write(&mut self, from: &[u8]) -> io::Result<usize> {
         let step = from.len().min(STEP_BYTES);
-        Ok(rustix::net::send(&self.0, &from[..step], SendFlags::NOSIGNAL)?)
+        Ok(rustix::net::send(&self.fd, &from[..step], SendFlags::NOSIGNAL)?)
     }
 
     fn write_vectored(&mut self, from: &[IoSlice<'_>]) -> io::Result<usize> {
         let mut control = SendAncillaryBuffer::default();
-        Ok(rustix::net::sendmsg(&self.0, from, &mut control, SendFlags::NOSIGNAL)?)
+        Ok(rustix::net::sendmsg(&self.fd, from, &mut control, SendFlags::NOSIGNAL)?)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -99,7 +140,7 @@ impl Stream {
 
     fn read_exact(&mut self, to: &mut [u8]) -> io::Result<()> {
         match self {
-            Stream::Plain(socket) => socket.read_exact(to),
+            Stream::Plain(socket) => socket.gather_exact(to),
             Stream::Secure(session) => session.read_exact(to),
         }
     }
@@ -136,7 +177,7 @@ impl Client {
     /// What TLS says.
     pub fn new(sockets: Vec<OwnedFd>, tls: Option<&Connector>) -> io::Result<Client> {
         let open = |socket| {
-            let socket = Socket(socket);
+            let socket = Socket { fd: socket, wakes_at: 1 };
             Ok(match tls {
                 None => Stream::Plain(socket),
                 Some(tls) => Stream::Secure(Box::new(tls.connect(socket)?)),
@@ -228,7 +269,7 @@ pub fn serve(
         let _ = rustix::net::sockopt::set_tcp_nodelay(&socket, true);
         let (pool, tls) = (pool.clone(), tls.clone());
         std::thread::spawn(move || {
-            let socket = Socket(socket);
+            let socket = Socket { fd: socket, wakes_at: 1 };
             let stream = match tls {
                 None => Ok(Stream::Plain(socket)),
                 Some(tls) => tls.accept(socket).map(|session| Stream::Secure(Box::new(session))),

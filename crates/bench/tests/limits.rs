@@ -43,7 +43,7 @@ fn each_way_copies_all_and_nothing_beside_it() {
 
 #[test]
 fn streams_carry_every_block_both_ways() {
-    const LEN: usize = 3 << 20; // more than one step
+    const LEN: usize = (3 << 20) + 100; // more than one step, and no multiple of one
     const BLOCKS: usize = 5; // not even over two streams
     let path = name("socket");
     let listener = UnixListener::bind(&path).expect("a socket");
