@@ -24,17 +24,20 @@ LINE_COLUMNS_MAX = 100
 # `cli` stands above everything; a unit that is not listed may import only itself and errors.
 PYTHON_IMPORTS: dict[str, set[str]] = {
     "arguments": {"errors"},
-    "__init__": {"_core", "aio", "client", "config", "errors", "identity", "outcomes"},
+    "__init__": {"_core", "aio", "client", "config", "errors", "identity", "outcomes", "prompt"},
     "errors": set(),
-    "identity": {"_core", "arguments", "errors"},
+    "prompt": {"errors", "identity"},
+    "identity": {"_core", "arguments", "errors", "prompt"},
     "outcomes": {"_core", "client", "errors"},
-    "client": {"_core", "aio", "arguments", "config", "errors", "identity", "outcomes"},
-    "aio": {"_core", "arguments", "client", "errors", "identity", "outcomes"},
+    "client": {"_core", "aio", "arguments", "config", "errors", "identity", "outcomes", "prompt"},
+    "aio": {"_core", "arguments", "client", "errors", "identity", "outcomes", "prompt"},
     "config": {"_core", "errors", "machine"},
     "machine": set(),
     "ops": {"errors"},
     "server": {"_core", "config", "errors", "machine", "ops", "outcomes", "__init__"},
-    "testing": {"_core", "arguments", "client", "errors", "identity", "config", "__init__"},
+    "testing": {
+        *("_core", "arguments", "client", "errors", "identity", "prompt", "config", "__init__"),
+    },
     "bench": {"_core", "outcomes", "testing", "__init__"},
     "demo": {"client", "errors", "identity", "testing", "config", "__init__"},
 }

@@ -30,6 +30,7 @@ from keepwarm.outcomes import (
     Status,
     Subscription,
 )
+from keepwarm.prompt import Prompt
 
 __all__ = [
     "ArgumentError",
@@ -48,6 +49,7 @@ __all__ = [
     "Namespace",
     "NodeError",
     "Outcome",
+    "Prompt",
     "Reason",
     "Reported",
     "Space",

@@ -27,6 +27,7 @@ from keepwarm.outcomes import EpochOutcome, Lookup, Outcome, Reported
 
 if TYPE_CHECKING:
     from keepwarm.identity import BufferLike, Namespace
+    from keepwarm.prompt import Keys
 
 T = TypeVar("T")
 
@@ -254,8 +255,8 @@ class AsyncSpace:
 
     async def lookup(
         self,
-        keys: BufferLike,
-        first_position: int = 0,
+        keys: Keys,
+        first_position: int | None = None,
         lease_s: float | None = LEASE_S,
         deadline_s: float = DEADLINE_S,
     ) -> AsyncLookup:
@@ -271,7 +272,7 @@ class AsyncSpace:
 
     async def get_into(
         self,
-        keys: BufferLike,
+        keys: Keys,
         buffers: Buffers,
         part: int = 0,
         deadline_s: float = DEADLINE_S,
@@ -281,7 +282,7 @@ class AsyncSpace:
 
     async def put_from(
         self,
-        keys: BufferLike,
+        keys: Keys,
         buffers: Buffers,
         part: int = 0,
         engine_hashes: Sequence[int | None] | None = None,
@@ -291,7 +292,7 @@ class AsyncSpace:
         call = self._space.put_from
         return await self._run(call, deadline_s, keys, buffers, part, engine_hashes)
 
-    async def touch(self, keys: BufferLike, deadline_s: float = DEADLINE_S) -> int:
+    async def touch(self, keys: Keys, deadline_s: float = DEADLINE_S) -> int:
         """See `Space.touch`."""
         return await self._run(self._space.touch, deadline_s, keys)
 
@@ -311,7 +312,7 @@ class AsyncSpace:
         """See `Space.report`."""
         return await self._run(self._space.report, deadline_s, key, generation, part)
 
-    async def drop(self, keys: BufferLike | None = None, deadline_s: float = DEADLINE_S) -> int:
+    async def drop(self, keys: Keys | None = None, deadline_s: float = DEADLINE_S) -> int:
         """See `Space.drop`."""
         return await self._run(self._space.drop, deadline_s, keys)
 

@@ -19,18 +19,20 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, Union
 
 from keepwarm import _core
 from keepwarm.arguments import left, real, whole
-from keepwarm.config import Tenant, default_node_name, parse_address, parse_size, tenant_rows
-from keepwarm.errors import ArgumentError, AttachError, ClosedError, ConfigError
+from keepwarm.config import Tenant, default_node_name, parse_addresses, parse_size, tenant_rows
+from keepwarm.errors import ArgumentError, AttachError, ClosedError,
 from keepwarm.identity import BufferLike, Namespace
 from keepwarm.outcomes import (
     EpochOutcome,
     Lookup,
     Outcome,
     Reported,
+    Since,
     Subscription,
     nest,
     outcomes,
 )
+from keepwarm.prompt import Keys, unpack
 
 if TYPE_CHECKING:
     from keepwarm.aio import AsyncMemory, AsyncSpace, Threads
@@ -75,13 +77,13 @@ def open(
 
 
 def connect(
-    address: str | PathLike[str] | None = None,
+    address: str | PathLike[str] | Sequence[str | PathLike[str]] | None = None,
     *,
     connections_max: int = CONNECTIONS_MAX,
     deadline_s: float = DEADLINE_S,
     transport: Transport = "auto",
 ) -> Memory:
-    """A memory on a node: `keepwarm.connect()`.
+    """A memory on a node, or on several: `keepwarm.connect()`.
 
     `address` is unix:/path, a path, tcp://host:port (plain text) or tls://host:port; without one
     KEEPWARM_ADDRESS, else the default socket. A node that is not there is no error: calls miss with
@@ -91,18 +93,31 @@ def connect(
     `transport` says how bytes travel to a node on this machine: `auto` is by shared memory where
     the node gives its arena out, else over the socket, and `Memory.health()` says which and why;
     `shm` insists, and raises where that cannot be; `unix` is over the socket.
+
+    Several addresses, as a list or with commas between, and dns://name:port (a node at each address
+    of the name) are several nodes as one memory. All clients must spell them alike: blocks are
+    placed by them. A namespace whose `run_blocks` is not 1 is then asked with a `Prompt`.
     """
-    if address is not None and not isinstance(address, str | os.PathLike):
-        raise ConfigError(
-            f"address is {address!r}: give unix:/path, tcp://host:port or tls://host:port",
-            "address",
-        )
-    where = parse_address(address)
-    count = whole("connections_max", connections_max, 16)
-    core = _core.Memory.connect(
-        where, count, real("deadline_s", deadline_s), default_node_name(), transport
-    )
+    where, count = parse_addresses(address), whole("connections_max", connections_max, 16)
+    time_s = real("deadline_s", deadline_s)
+    if len(where) > 1 or where[0].startswith("dns:"):
+        return connect_fleet(where, count, time_s, transport)
+    core = _core.Memory.connect(where[0], count, time_s, default_node_name(), transport)
     return Memory(core, threads=count)
+
+
+def connect_fleet(
+    addresses: Sequence[str],
+    connections_max: int = CONNECTIONS_MAX,
+    deadline_s: float = DEADLINE_S,
+    transport: Transport = "auto",
+    timing: tuple[float, float] | None = None,
+) -> Memory:
+    """As `connect`, for parsed addresses; `timing`: grace and ramp in seconds, for tests."""
+    core = _core.Memory.connect_fleet(
+        list(addresses), connections_max, deadline_s, default_node_name(), transport, timing
+    )
+    return Memory(core, threads=connections_max)
 
 
 def outdated(asked: int, current: int) -> str:
@@ -162,9 +177,10 @@ class Memory:
     def health(self) -> dict[str, Any]:
         """How it stands with the node: state (up, down, closed), transport, last_error, node.
 
-        `fallback` says why a node on this machine is not reached by shared memory.
+        `fallback` says why a node on this machine is not reached by shared memory. Of several nodes
+        it is up if any is, and `nodes` has a row for each: name, state, share, weight, last_error.
         """
-        return self._core.health()
+        return {**self._core.health(), "nodes": self._core.nodes()}
 
     def counts(self) -> dict[str, Any]:
         """What this client has seen in this process, and how its bytes travelled."""
@@ -233,31 +249,43 @@ class Space:
         return self._core.problem
 
     @property
+    def behind(self) -> list[str]:
+        """The nodes that have not acknowledged the epoch of the last `bump_epoch`."""
+        return self._core.behind
+
+    @property
     def nearest(self) -> str | None:
         """How the namespace differs from the most similar one on the node: explains zero hits."""
         return self._core.nearest
 
     def lookup(
         self,
-        keys: BufferLike,
-        first_position: int = 0,
+        keys: Keys,
+        first_position: int | None = None,
         lease_s: float | None = LEASE_S,
         deadline_s: float = DEADLINE_S,
     ) -> Lookup:
         """Which of a prompt's blocks are here, in one round trip; not a use of them.
 
-        `first_position` is the place of the first key in its prompt, in blocks. The lease pins
-        all hits for up to 10 s; None asks for none. Use the answer in a `with` statement, which
+        `first_position` is the place of plain keys' first one in its prompt, in blocks; a `Prompt`
+        knows its own. The lease pins all hits for up to 10 s; None asks for none. Use the answer in a `with` statement, which
         releases the lease, in no more time than the lookup had.
         """
-        position = whole("first_position", first_position, 64)
+        plain, at = unpack(keys, self.namespace)
+        if first_position is not None:
+            position = whole("first_position", first_position, 63)
+            if at is not None and at[0] != position:
+                raise ArgumentError(
+                    f"first_position is {position} for {keys!r}: a prompt knows its own"
+                )
+            at = at or (position, b"")
         lease = None if lease_s is None else real("lease_s", lease_s)
-        found = self._core.lookup(keys, position, lease, left(deadline_s))
+        found = self._core.lookup(plain, at, lease, left(deadline_s))
         return Lookup(found, self, deadline_s)
 
     def get_into(
         self,
-        keys: BufferLike,
+        keys: Keys,
         buffers: Buffers,
         part: int = 0,
         deadline_s: float = DEADLINE_S,
@@ -269,12 +297,13 @@ class Space:
         length is a miss with `identity`, though `Space.problem` is None. Where the outcome is not
         `ok` the content is undefined. Nobody else may use the memory until this returns.
         """
-        codes = self._core.get_into(keys, buffers, _part(part), left(deadline_s))
+        plain, at = unpack(keys, self.namespace)
+        codes = self._core.get_into(plain, buffers, _part(part), at, left(deadline_s))
         return outcomes(codes)
 
     def put_from(
         self,
-        keys: BufferLike,
+        keys: Keys,
         buffers: Buffers,
         part: int = 0,
         engine_hashes: Sequence[int | None] | None = None,
@@ -294,12 +323,14 @@ class Space:
         for place, value in enumerate(hashes or ()):
             if value is not None:
                 whole(f"engine_hashes[{place}]", value, 64)
-        codes = self._core.put_from(keys, buffers, _part(part), hashes, left(deadline_s))
+        plain, at = unpack(keys, self.namespace)
+        codes = self._core.put_from(plain, buffers, _part(part), hashes, at, left(deadline_s))
         return outcomes(codes)
 
-    def touch(self, keys: BufferLike, deadline_s: float = DEADLINE_S) -> int:
+    def touch(self, keys: Keys, deadline_s: float = DEADLINE_S) -> int:
         """Tells which prefix was used; returns how many of its blocks are here (0: no answer)."""
-        return self._core.touch(keys, left(deadline_s)) or 0
+        plain, at = unpack(keys, self.namespace)
+        return self._core.touch(plain, at, left(deadline_s)) or 0
 
     def renew(
         self, found: Lookup | int, hold_s: float = LEASE_S, deadline_s: float = DEADLINE_S
@@ -330,34 +361,38 @@ class Space:
         said = self._core.report(key, _part(part), number, left(deadline_s))
         return Reported.NOT_REACHED if said is None else Reported(said)
 
-    def drop(self, keys: BufferLike | None = None, deadline_s: float = DEADLINE_S) -> int:
+    def drop(self, keys: Keys | None = None, deadline_s: float = DEADLINE_S) -> int:
         """Removes blocks, without `keys` all of the namespace's; returns how many were here.
 
-        They are hidden at once; leased bytes are freed when their leases end.
+        They are hidden at once, on every node; one that is not reached raises `NodeError` by its
+        name. Leased bytes are freed when their leases end.
         """
-        return self._core.drop(keys, left(deadline_s))
+        plain = None if keys is None else unpack(keys, self.namespace)[0]
+        return self._core.drop(plain, left(deadline_s))
 
     def bump_epoch(self, epoch: int, deadline_s: float = DEADLINE_S) -> EpochOutcome:
         """Moves the namespace, and this space with it, to a larger epoch: hides all older blocks.
 
-        Waits up to the deadline for leases of older epochs to end.
+        Waits up to the deadline for leases of older epochs to end. Of several nodes all must
+        acknowledge; `behind` names those that have not.
         """
         number = whole("epoch", epoch, 32)
         return EpochOutcome(self._core.bump_epoch(number, left(deadline_s)))
 
     def subscribe(
         self,
-        since: tuple[int, int] | None = None,
+        since: Since | None = None,
         wait_s: float = 1.0,
         deadline_s: float = DEADLINE_S,
     ) -> Subscription:
         """Follows what happens in the namespace, from `since` on if the node still knows.
 
-        Else, and without `since`, a snapshot of what is here comes first.
+        Else, and without `since`, a snapshot of what is here comes first. Of several nodes each
+        batch names its own, and the subscription ends when one of them goes: subscribe again.
         """
-        place = None if since is None else _place(since)
+        places = _places(since)
         wait_s = real("wait_s", wait_s)
-        return Subscription(self._core.subscribe(place, left(deadline_s)), wait_s)
+        return Subscription(self._core.subscribe(places, left(deadline_s)), wait_s)
 
     @property
     def aio(self) -> AsyncSpace:
@@ -368,6 +403,14 @@ class Space:
 
     def __repr__(self) -> str:
         return f"<keepwarm.Space {self.namespace!r} in {self._memory!r}>"
+
+
+def _places(since: Since | None) -> list[tuple[str, int, int]]:
+    if since is None:
+        return []
+    if not isinstance(since, Mapping):
+        return [("", *_place(since))]
+    return [(str(name), *_place(place)) for name, place in since.items()]
 
 
 def _place(since: tuple[int, int]) -> tuple[int, int]:

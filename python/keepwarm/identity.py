@@ -24,11 +24,10 @@ from typing import (
 from keepwarm import _core
 from keepwarm.arguments import whole
 from keepwarm.errors import ArgumentError, IdentityError
+from keepwarm.prompt import KEY_BYTES, Prompt, place
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
-
-KEY_BYTES = 16
 
 
 class Array(Protocol):
@@ -203,6 +202,36 @@ class Namespace:
             )
         facts = None if extras is None else _facts(extras)
         return self._core.engine_keys(list(hashes), group, facts)
+
+    def prompt(
+        self,
+        token_ids: Sequence[int] | BufferLike,
+        after: Prompt | None = None,
+        extras: Extras | None = None,
+    ) -> Prompt:
+        """The complete blocks of a whole prompt, as `block_keys` names them, with their places.
+
+        `after` is what an earlier call gave for the tokens before these: the answer then holds all.
+        """
+        if after is None:
+            return place(self, self.block_keys(token_ids, extras=extras), 0, b"")
+        if after.first_position or after.namespace != self:
+            raise ArgumentError(
+                f"after is {after!r}: pass the prompt from its first block on, of this namespace"
+            )
+        first_token, previous = len(after) * self.block_tokens, after.keys[-KEY_BYTES:] or None
+        more = self.block_keys(token_ids, previous, extras, first_token=first_token)
+        return place(self, after.keys + more, 0, b"")
+
+    def place(
+        self, keys: BufferLike, first_position: int = 0, run_heads: BufferLike = b""
+    ) -> Prompt:
+        """Keys, neighbours in one prompt, with the place of the first of them, in blocks.
+
+        `run_heads` are the keys at multiples of `run_blocks` from the one at or before the first
+        key on; those that are among the keys may be left out, and are checked if given.
+        """
+        return place(self, keys, whole("first_position", first_position, 63), run_heads)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Namespace):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from enum import StrEnum
 from types import TracebackType
@@ -257,6 +258,12 @@ class EventBatch(NamedTuple):
     """events, resync or snapshot"""
     events: list[Event]
     last: bool
+    node: str | None = None
+    """whose they are, where there are several"""
+
+
+Since: TypeAlias = tuple[int, int] | Mapping[str, tuple[int, int]]
+"""Where to go on, as (incarnation, sequence); of several nodes, by node."""
 
 
 class Subscription:
@@ -272,17 +279,23 @@ class Subscription:
         self._wait_s = wait_s
 
     @property
-    def since(self) -> tuple[int, int] | None:
-        """(incarnation, sequence) to go on from; None before a snapshot is complete."""
-        return self._core.since
+    def since(self) -> Since | None:
+        """(incarnation, sequence) to go on from; None before a snapshot is complete.
+
+        Of several nodes, that by node.
+        """
+        places = self._core.since
+        if places and not places[0][0]:
+            return places[0][1:]
+        return {name: (incarnation, sequence) for name, incarnation, sequence in places} or None
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> EventBatch:
-        kind, rows, last = self._core.next_batch(self._wait_s)
+        kind, rows, last, node = self._core.next_batch(self._wait_s)
         events = [Event(cast(EventKind, what), key, h, tier) for what, key, h, tier in rows]
-        return EventBatch(cast(BatchKind, kind), events, last)
+        return EventBatch(cast(BatchKind, kind), events, last, node)
 
     def close(self) -> None:
         """Ends it."""
@@ -303,6 +316,7 @@ class Subscription:
 def nest(figures: dict[str, int | float | str]) -> dict[str, Any]:
     """The wire's dotted names as dictionaries: `tenant.a.bytes` is `["tenants"]["a"]["bytes"]`."""
     out: dict[str, Any] = {"tenants": {}, "namespaces": {}}
+    nodes: dict[str, dict[str, Any]] = {}
     tenants = {
         name.removeprefix("tenant.").removesuffix(_OF_EVERY_TENANT)
         for name in figures
@@ -315,12 +329,28 @@ def nest(figures: dict[str, int | float | str]) -> dict[str, Any]:
         elif head == "tenant":
             who, words = _tenant_figure(rest, tenants)
             _place(out["tenants"].setdefault(who, {}), words, value)
+        elif head == "node":
+            number, _, figure = rest.partition(".")
+            nodes.setdefault(number, {})[figure] = value
         elif head == "namespace":
             number, _, figure = rest.partition(".")
             _place(out["namespaces"].setdefault(number, {}), [figure], value)
         else:
             _place(out.setdefault(head, {}), rest.split("."), value)
+    if nodes:
+        out["nodes"] = [_node(figures) for figures in nodes.values()]
     return out
+
+
+def _node(figures: dict[str, Any]) -> dict[str, Any]:
+    """One of several nodes: how it stands, and its own figures if it answered."""
+    own = {
+        name.removeprefix("figure."): value
+        for name, value in figures.items()
+        if name.startswith("figure.")
+    }
+    stands = {name: value for name, value in figures.items() if not name.startswith("figure.")}
+    return {**stands, "figures": nest(own) if own else None}
 
 
 _BY_REASON = frozenset({"lookup_misses", "read_misses", "shed"})

@@ -33,14 +33,13 @@ enum State {
 /// Kind, key, engine hash, tier.
 type Row<'py> = (&'static str, Option<Bound<'py, PyBytes>>, Option<u64>, Option<&'static str>);
 
+/// Kind, events, whether a snapshot ends, node.
+type Batch<'py> = (&'static str, Vec<Row<'py>>, bool, Option<String>);
+
 #[pymethods]
 impl Subscription {
-    /// The next batch as (kind, events, last).
-    fn next_batch<'py>(
-        &self,
-        py: Python<'py>,
-        wait_s: f64,
-    ) -> PyResult<(&'static str, Vec<Row<'py>>, bool)> {
+    /// The next batch as (kind, events, last, node).
+    fn next_batch<'py>(&self, py: Python<'py>, wait_s: f64) -> PyResult<Batch<'py>> {
         let wait = seconds(wait_s, "wait_s")?;
         let mut stream = self.ask()?;
         let answer = detached(py, || {
@@ -50,21 +49,22 @@ impl Subscription {
         // After a fault of ours there is no stream to give back.
         let answer = answer.inspect_err(|_| *self.lock() = State::Closed);
         let (batch, stream) = answer.map_err(fault)?;
+        let node = stream.node().map(str::to_owned);
         let over = self.give_back(stream);
         detached(py, || drop(over)).map_err(fault)?;
         Ok(match batch.map_err(raised)? {
-            EventBatch::Events { events, .. } => ("events", rows(py, &events), false),
-            EventBatch::Resync { .. } => ("resync", Vec::new(), false),
-            EventBatch::Snapshot { events, last } => ("snapshot", rows(py, &events), last),
+            EventBatch::Events { events, .. } => ("events", rows(py, &events), false, node),
+            EventBatch::Resync { .. } => ("resync", Vec::new(), false, node),
+            EventBatch::Snapshot { events, last } => ("snapshot", rows(py, &events), last, node),
         })
     }
 
-    /// (incarnation, sequence) to go on from.
+    /// (node, incarnation, sequence) to go on from; the name of an only node is empty.
     #[getter]
-    fn since(&self) -> Option<(u64, u64)> {
+    fn since(&self) -> Vec<(String, u64, u64)> {
         match &*self.lock() {
-            State::Idle(stream) => stream.since(),
-            State::Asked | State::Closed => None,
+            State::Idle(stream) => stream.places(),
+            State::Asked | State::Closed => Vec::new(),
         }
     }
 

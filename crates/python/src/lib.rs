@@ -12,6 +12,7 @@ mod errors;
 mod events;
 mod export;
 mod flash;
+mod fleet;
 mod identity;
 mod journal;
 mod limits;

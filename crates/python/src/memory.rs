@@ -48,15 +48,7 @@ impl Memory {
         files: Option<Files>,
         token: Option<&str>,
     ) -> PyResult<Memory> {
-        let transport = match transport {
-            "auto" => TransportChoice::Auto,
-            "shm" => TransportChoice::Shm,
-            "unix" => TransportChoice::Unix,
-            other => {
-                let text = format!("transport is {other:?}: give auto, shm or unix");
-                return Err(ConfigError::new_err((text, "transport")));
-            }
-        };
+        let transport = transport_named(transport)?;
         let deadline = seconds(deadline_s, "deadline_s")?;
         let address = match address.to_str() {
             Some(text) if text.contains("://") && !text.starts_with('/') => parse(text)?,
@@ -66,17 +58,38 @@ impl Memory {
         let config =
             ConnectConfig { address, credentials, connections_max, deadline, name, transport };
         let connected = detached(py, || Inner::connect(config)).map_err(fault)?;
-        connected.map(|inner| Memory { inner }).map_err(|error| {
-            let text = error.to_string();
-            match error {
-                ConnectError::Config { setting, .. } => ConfigError::new_err((text, setting)),
-                ConnectError::PathTooLong { .. } | ConnectError::NotASocket { .. } => {
-                    ConfigError::new_err((text, "address"))
-                }
-                ConnectError::Credentials(_) => ConfigError::new_err((text, "credentials")),
-                _ => NodeError::new_err(text),
-            }
-        })
+        connected.map(|inner| Memory { inner }).map_err(refused)
+    }
+
+    /// Several nodes as one memory. `timing`: how long a silent node keeps its share, and how long
+    /// that of a new one grows, in seconds.
+    #[staticmethod]
+    #[expect(clippy::too_many_arguments, reason = "one for each setting")]
+    fn connect_fleet(
+        py: Python<'_>,
+        addresses: Vec<String>,
+        connections_max: usize,
+        deadline_s: f64,
+        name: String,
+        transport: &str,
+        files: Option<Files>,
+        token: Option<&str>,
+        timing: Option<(f64, f64)>,
+    ) -> PyResult<Memory> {
+        let transport = transport_named(transport)?;
+        let deadline = seconds(deadline_s, "deadline_s")?;
+        let address = Address::Unix(PathBuf::new()); // each node has its own
+        let credentials = credentials(files, token)?;
+        let each =
+            ConnectConfig { address, credentials, connections_max, deadline, name, transport };
+        let config = crate::fleet::config(&addresses, each, timing)?;
+        let connected = detached(py, || Inner::connect_fleet(config)).map_err(fault)?;
+        connected.map(|inner| Memory { inner }).map_err(refused)
+    }
+
+    /// How each of several nodes stands.
+    fn nodes<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        crate::fleet::nodes(py, &self.inner)
     }
 
     fn attach(
@@ -162,5 +175,29 @@ impl Memory {
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         detached(py, || self.inner.close()).map_err(fault)
+    }
+}
+
+fn transport_named(name: &str) -> PyResult<TransportChoice> {
+    match name {
+        "auto" => Ok(TransportChoice::Auto),
+        "shm" => Ok(TransportChoice::Shm),
+        "unix" => Ok(TransportChoice::Unix),
+        other => {
+            let text = format!("transport is {other:?}: give auto, shm or unix");
+            Err(ConfigError::new_err((text, "transport")))
+        }
+    }
+}
+
+fn refused(error: ConnectError) -> PyErr {
+    let text = error.to_string();
+    match error {
+        ConnectError::Config { setting, .. } => ConfigError::new_err((text, setting)),
+        ConnectError::PathTooLong { .. } | ConnectError::NotASocket { .. } => {
+            ConfigError::new_err((text, "address"))
+        }
+        ConnectError::Credentials(_) => ConfigError::new_err((text, "credentials")),
+        _ => NodeError::new_err(text),
     }
 }

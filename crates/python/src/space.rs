@@ -15,6 +15,7 @@ use crate::buffers::{Access, Regions, keys};
 use crate::codes::{get_code, miss_code, miss_name, put_code};
 use crate::errors::{ClosedError, NodeError, argument, detached, fault};
 use crate::events::Subscription;
+use crate::fleet::{At, Places};
 
 /// One namespace in a memory.
 #[pyclass(frozen, module = "keepwarm._core")]
@@ -46,19 +47,25 @@ impl Space {
         Ok(self.inner()?.nearest())
     }
 
+    /// Nodes that have not acknowledged the epoch of the last bump.
+    #[getter]
+    fn behind(&self) -> PyResult<Vec<String>> {
+        Ok(self.inner()?.behind())
+    }
+
     #[pyo3(name = "lookup")]
     fn find(
         &self,
         py: Python<'_>,
         keys: &Bound<'_, PyAny>,
-        first_position: u64,
+        at: At<'_>,
         lease_s: Option<f64>,
         deadline_s: f64,
     ) -> PyResult<Found> {
-        let (keys, space) = (self::keys(keys, "keys")?, self.inner()?);
+        let (keys, space, at) = (self::keys(keys, "keys")?, self.inner()?, Places::read(at)?);
         let lease = lease_s.map(|wait| seconds(wait, "lease_s")).transpose()?;
         let deadline = seconds(deadline_s, "deadline_s")?;
-        let work = || space.lookup(&keys, first_position, lease, deadline);
+        let work = || space.lookup_at(&keys, at.positions(), lease, deadline);
         let lookup = match detached(py, work) {
             Ok(answer) => answer.map_err(raised)?,
             Err(_) => nothing(keys.len(), space.epoch()),
@@ -72,9 +79,10 @@ impl Space {
         keys: &Bound<'py, PyAny>,
         buffers: &Bound<'py, PyAny>,
         part: u8,
+        at: At<'py>,
         deadline_s: f64,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let (keys, space) = (self::keys(keys, "keys")?, self.inner()?);
+        let (keys, space, at) = (self::keys(keys, "keys")?, self.inner()?, Places::read(at)?);
         let deadline = seconds(deadline_s, "deadline_s")?;
         let regions = Regions::find(buffers, keys.len(), Access::Write)?;
         let work = || {
@@ -89,7 +97,7 @@ impl Space {
             // by the caller's word for a bare pointer; they do not overlap. Who else uses them
             // meanwhile breaks the documented contract of `get_into`. `regions` outlives the call:
             // tests/test_threads.py resizes a destination from another thread and is refused.
-            unsafe { space.get_into(&items, deadline) }
+            unsafe { space.get_into_at(&items, at.positions(), deadline) }
         };
         let outcomes = match detached(py, work) {
             Ok(answer) => answer.map_err(raised)?,
@@ -106,9 +114,10 @@ impl Space {
         buffers: &Bound<'py, PyAny>,
         part: u8,
         engine_hashes: Option<Vec<Option<u64>>>,
+        at: At<'py>,
         deadline_s: f64,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let (keys, space) = (self::keys(keys, "keys")?, self.inner()?);
+        let (keys, space, at) = (self::keys(keys, "keys")?, self.inner()?, Places::read(at)?);
         let deadline = seconds(deadline_s, "deadline_s")?;
         let hashes = engine_hashes.unwrap_or_else(|| vec![None; keys.len()]);
         if hashes.len() != keys.len() {
@@ -132,7 +141,7 @@ impl Space {
             // SAFETY: each region is readable for its length while `regions` holds its export, or
             // by the caller's word for a bare pointer. A writer that races breaks the documented
             // contract of `put_from`; tests/test_api.py puts from every kind of buffer.
-            unsafe { space.put_from(&items, deadline) }
+            unsafe { space.put_from_at(&items, at.positions(), deadline) }
         };
         let outcomes = match detached(py, work) {
             Ok(answer) => answer.map_err(raised)?,
@@ -147,11 +156,12 @@ impl Space {
         &self,
         py: Python<'_>,
         keys: &Bound<'_, PyAny>,
+        at: At<'_>,
         deadline_s: f64,
     ) -> PyResult<Option<u32>> {
-        let (keys, space) = (self::keys(keys, "keys")?, self.inner()?);
+        let (keys, space, at) = (self::keys(keys, "keys")?, self.inner()?, Places::read(at)?);
         let deadline = seconds(deadline_s, "deadline_s")?;
-        softly(detached(py, || space.touch(&keys, deadline)))
+        softly(detached(py, || space.touch_at(&keys, at.positions(), deadline)))
     }
 
     /// None: the node did not answer.
@@ -229,12 +239,12 @@ impl Space {
     fn subscribe(
         &self,
         py: Python<'_>,
-        since: Option<(u64, u64)>,
+        since: Vec<(String, u64, u64)>,
         deadline_s: f64,
     ) -> PyResult<Subscription> {
         let space = self.inner()?;
         let deadline = seconds(deadline_s, "deadline_s")?;
-        let stream = detached(py, || space.subscribe(since, deadline)).map_err(fault)?;
+        let stream = detached(py, || space.subscribe_from(&since, deadline)).map_err(fault)?;
         stream.map(Subscription::new).map_err(raised)
     }
 

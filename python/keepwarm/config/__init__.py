@@ -11,6 +11,7 @@ from keepwarm.config.addresses import (
     default_address,
     make_folder,
     parse_address,
+    parse_addresses,
     parse_admin,
 )
 from keepwarm.config.files import read_toml
@@ -31,6 +32,7 @@ __all__ = [
     "load",
     "make_folder",
     "parse_address",
+    "parse_addresses",
     "parse_admin",
     "parse_duration",
     "parse_size",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
@@ -33,6 +34,33 @@ def parse_address(value: str | PathLike[str] | None) -> str:
             "address is empty: give unix:/path, tcp://host:port or tls://host:port", "address"
         )
     return str(Path(text).absolute())
+
+
+def parse_addresses(value: str | PathLike[str] | Sequence[str | PathLike[str]] | None) -> list[str]:
+    """Where the nodes of a memory are: a list, or one text with commas between.
+
+    dns://name:port stays as it is. Without a value, from the environment or the default.
+    """
+    if value is None:
+        value = os.environ.get(f"{ENV_PREFIX}ADDRESS") or default_address()
+    if isinstance(value, str):
+        value = [part.strip() for part in value.split(",")]
+    elif isinstance(value, PathLike):
+        value = [value]
+    kinds = "unix:/path, tcp://host:port, tls://host:port or dns://name:port"
+    if not isinstance(value, Sequence) or not value or isinstance(value, bytes):
+        raise ConfigError(f"address is {value!r}: give {kinds}, or a list of them", "address")
+    found = []
+    for each in value:
+        if not isinstance(each, str | PathLike):
+            raise ConfigError(f"address is {each!r}: give {kinds}", "address")
+        text = os.fspath(each)
+        if text.startswith("dns://"):
+            name = _core.canonical_address(f"tcp://{text.removeprefix('dns://')}")
+            found.append(f"dns://{name.removeprefix('tcp://')}")
+        else:
+            found.append(parse_address(text))
+    return found
 
 
 def is_socket(address: str) -> bool:

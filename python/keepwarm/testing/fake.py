@@ -39,6 +39,7 @@ from keepwarm import (
 )
 from keepwarm.arguments import whole
 from keepwarm.client import outdated
+from keepwarm.prompt import Keys, unpack
 from keepwarm.testing import _fake_arguments as arguments
 from keepwarm.testing._fake_events import FakeSubscription
 from keepwarm.testing._fake_node import FakeNode, ManualClock, Name
@@ -196,6 +197,7 @@ class FakeMemory:
             "incarnation": self.node.incarnation,
             "node": "fake",
             "node_pid": None,
+            "nodes": [],
         }
 
     def close(self) -> None:
@@ -231,18 +233,20 @@ class FakeSpace:
         self.joined = True
         self.problem: str | None = None
         self.nearest: str | None = None
+        self.behind: list[str] = []
         self._fingerprint = bytes(namespace.fingerprint)
 
     def lookup(
         self,
-        keys: Buffer,
-        first_position: int = 0,
+        keys: Keys,
+        first_position: int | None = None,
         lease_s: float | None = 2.0,
         deadline_s: float = 1.0,
     ) -> FakeLookup:
         """Which keys are here; not a use. `lease_s` None asks for no lease."""
         names, lease_s = self._names(keys), arguments.lease(lease_s)
-        whole("first_position", first_position, 64)
+        if first_position is not None:
+            whole("first_position", first_position, 63)
         fault = self.memory.fault(deadline_s)
         if fault is not None:
             miss = fault if names else None
@@ -268,7 +272,7 @@ class FakeSpace:
         return found
 
     def get_into(
-        self, keys: Buffer, buffers: Any, part: int = 0, deadline_s: float = 1.0
+        self, keys: Keys, buffers: Any, part: int = 0, deadline_s: float = 1.0
     ) -> list[Outcome]:
         """Lands blocks in the caller's buffers; on any miss the destination is overwritten."""
         names, part = self._names(keys), whole("part", part, 8)
@@ -301,7 +305,7 @@ class FakeSpace:
 
     def put_from(
         self,
-        keys: Buffer,
+        keys: Keys,
         buffers: Any,
         part: int = 0,
         engine_hashes: Sequence[int | None] | None = None,
@@ -333,7 +337,7 @@ class FakeSpace:
         node.used(reversed(names))
         return outcomes
 
-    def touch(self, keys: Buffer, deadline_s: float = 1.0) -> int:
+    def touch(self, keys: Keys, deadline_s: float = 1.0) -> int:
         """Marks the prefix that was used, tail first; returns how many blocks are here."""
         names = self._names(keys)
         if self.memory.fault(deadline_s) is not None:
@@ -367,12 +371,12 @@ class FakeSpace:
         intact = not isinstance(found, Reason) and found[1] == generation
         return Reported.INTACT if intact else Reported.GONE
 
-    def drop(self, keys: Buffer | None = None, deadline_s: float = 1.0) -> int:
+    def drop(self, keys: Keys | None = None, deadline_s: float = 1.0) -> int:
         """Removes blocks; without keys all of the namespace. Returns how many there were.
 
         Raises NodeError when a fault keeps the node from answering.
         """
-        names = None if keys is None else arguments.keys_of(keys)
+        names = None if keys is None else arguments.keys_of(unpack(keys, self.namespace)[0])
         self.memory.answered(deadline_s)
         return self.memory.node.drop(self._fingerprint, names)
 
@@ -404,9 +408,10 @@ class FakeSpace:
             since,
         )
 
-    def _names(self, keys: Buffer) -> list[Name]:
+    def _names(self, keys: Keys) -> list[Name]:
         self.memory.check_open()
-        return [(self._fingerprint, key) for key in arguments.keys_of(keys)]
+        plain, _ = unpack(keys, self.namespace)
+        return [(self._fingerprint, key) for key in arguments.keys_of(plain)]
 
 
 class FakeAsyncSpace:
@@ -415,19 +420,19 @@ class FakeAsyncSpace:
     def __init__(self, space: FakeSpace) -> None:
         self._space = space
 
-    async def lookup(self, keys: Buffer, *args: Any, **named: Any) -> FakeLookup:
+    async def lookup(self, keys: Keys, *args: Any, **named: Any) -> FakeLookup:
         """See `FakeSpace.lookup`."""
         return self._space.lookup(keys, *args, **named)
 
-    async def get_into(self, keys: Buffer, *args: Any, **named: Any) -> list[Outcome]:
+    async def get_into(self, keys: Keys, *args: Any, **named: Any) -> list[Outcome]:
         """See `FakeSpace.get_into`."""
         return self._space.get_into(keys, *args, **named)
 
-    async def put_from(self, keys: Buffer, *args: Any, **named: Any) -> list[Outcome]:
+    async def put_from(self, keys: Keys, *args: Any, **named: Any) -> list[Outcome]:
         """See `FakeSpace.put_from`."""
         return self._space.put_from(keys, *args, **named)
 
-    async def touch(self, keys: Buffer, deadline_s: float = 1.0) -> int:
+    async def touch(self, keys: Keys, deadline_s: float = 1.0) -> int:
         """See `FakeSpace.touch`."""
         return self._space.touch(keys, deadline_s)
 
@@ -439,7 +444,7 @@ class FakeAsyncSpace:
         """See `FakeSpace.release`."""
         self._space.release(found)
 
-    async def drop(self, keys: Buffer | None = None) -> int:
+    async def drop(self, keys: Keys | None = None) -> int:
         """See `FakeSpace.drop`."""
         return self._space.drop(keys)
 

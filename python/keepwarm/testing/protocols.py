@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from keepwarm import EpochOutcome, Namespace, Outcome, Reason
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer
+    from keepwarm.prompt import Keys
 
 
 class LookupLike(Protocol):
@@ -61,8 +61,8 @@ class SpaceLike(Protocol):
 
     def lookup(
         self,
-        keys: Buffer,
-        first_position: int = 0,
+        keys: Keys,
+        first_position: int | None = None,
         lease_s: float | None = 2.0,
         deadline_s: float = 1.0,
     ) -> LookupLike:
@@ -70,14 +70,14 @@ class SpaceLike(Protocol):
         ...
 
     def get_into(
-        self, keys: Buffer, buffers: Any, part: int = 0, deadline_s: float = 1.0
+        self, keys: Keys, buffers: Any, part: int = 0, deadline_s: float = 1.0
     ) -> list[Outcome]:
         """Lands blocks in the caller's buffers."""
         ...
 
     def put_from(
         self,
-        keys: Buffer,
+        keys: Keys,
         buffers: Any,
         part: int = 0,
         engine_hashes: Sequence[int | None] | None = None,
@@ -86,7 +86,7 @@ class SpaceLike(Protocol):
         """Stores blocks from the caller's buffers."""
         ...
 
-    def touch(self, keys: Buffer) -> int:
+    def touch(self, keys: Keys) -> int:
         """Marks the prefix that was used."""
         ...
 
@@ -94,7 +94,7 @@ class SpaceLike(Protocol):
         """Moves the namespace to a larger epoch."""
         ...
 
-    def drop(self, keys: Buffer | None = None) -> int:
+    def drop(self, keys: Keys | None = None) -> int:
         """Removes blocks; without keys all of the namespace."""
         ...
 
