@@ -16,6 +16,8 @@ use keepwarm_wire::messages::*;
 
 use crate::{FLASH_SEGMENT, namespace};
 
+const ANNOUNCEMENT: Announcement =
+    Announcement { age_ms: 9, weight_permille: 1000, draining: false };
 const KEYS: [BlockKey; 2] = [BlockKey([1; 16]), BlockKey([2; 16])];
 const NAMESPACE: NamespaceId = NamespaceId(0);
 const EPOCH: Epoch = Epoch(0);
@@ -100,13 +102,12 @@ pub fn replies() -> Vec<(Opcode, u8, Vec<u8>)> {
         incarnation: 1,
     };
     let names = vec![String::from("unix")];
-    let announcement = Announcement { age_ms: 9, weight_permille: 1000, draining: false };
     let greeting = GreetingReply {
         version: VERSION,
         incarnation: 1,
         pid: 1,
         node: String::from("seed"),
-        announcement,
+        announcement: ANNOUNCEMENT,
         transports: names.clone(),
         capabilities: names,
     };
@@ -135,7 +136,11 @@ pub fn replies() -> Vec<(Opcode, u8, Vec<u8>)> {
         (Opcode::Drop, flags::REPLY, bytes(&DropReply(1))),
         (Opcode::Epoch, flags::REPLY, bytes(&EpochReply { epoch: EPOCH, quiet: true })),
         (Opcode::Stat, flags::REPLY, bytes(&StatReply(figures))),
-        (Opcode::Ping, flags::REPLY, bytes(&PingReply { incarnation: 1, announcement })),
+        (
+            Opcode::Ping,
+            flags::REPLY,
+            bytes(&PingReply { incarnation: 1, announcement: ANNOUNCEMENT }),
+        ),
         (Opcode::Detach, flags::REPLY, bytes(&DetachReply(true))),
         (Opcode::Map, flags::REPLY, bytes(&MapReply { incarnation: 1, bytes: 4096 })),
         (Opcode::Locate, flags::REPLY, bytes(&places())),

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, Union
 from keepwarm import _core
 from keepwarm.arguments import left, real, whole
 from keepwarm.config import Tenant, default_node_name, parse_addresses, parse_size, tenant_rows
-from keepwarm.errors import ArgumentError, AttachError, ClosedError,
+from keepwarm.errors import ArgumentError, AttachError, ClosedError
 from keepwarm.identity import BufferLike, Namespace
 from keepwarm.outcomes import (
     EpochOutcome,
@@ -268,8 +268,8 @@ class Space:
         """Which of a prompt's blocks are here, in one round trip; not a use of them.
 
         `first_position` is the place of plain keys' first one in its prompt, in blocks; a `Prompt`
-        knows its own. The lease pins all hits for up to 10 s; None asks for none. Use the answer in a `with` statement, which
-        releases the lease, in no more time than the lookup had.
+        knows its own. The lease pins all hits for up to 10 s; None asks for none. Use the answer in
+        a `with` statement, which releases the lease, in no more time than the lookup had.
         """
         plain, at = unpack(keys, self.namespace)
         if first_position is not None:

@@ -24,7 +24,7 @@ from typing import (
 from keepwarm import _core
 from keepwarm.arguments import whole
 from keepwarm.errors import ArgumentError, IdentityError
-from keepwarm.prompt import KEY_BYTES, Prompt, place
+from keepwarm.prompt import KEY_BYTES, Prompt, placed
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -214,14 +214,14 @@ class Namespace:
         `after` is what an earlier call gave for the tokens before these: the answer then holds all.
         """
         if after is None:
-            return place(self, self.block_keys(token_ids, extras=extras), 0, b"")
+            return placed(self, self.block_keys(token_ids, extras=extras), 0, b"")
         if after.first_position or after.namespace != self:
             raise ArgumentError(
                 f"after is {after!r}: pass the prompt from its first block on, of this namespace"
             )
         first_token, previous = len(after) * self.block_tokens, after.keys[-KEY_BYTES:] or None
         more = self.block_keys(token_ids, previous, extras, first_token=first_token)
-        return place(self, after.keys + more, 0, b"")
+        return placed(self, after.keys + more, 0, b"")
 
     def place(
         self, keys: BufferLike, first_position: int = 0, run_heads: BufferLike = b""
@@ -231,7 +231,7 @@ class Namespace:
         `run_heads` are the keys at multiples of `run_blocks` from the one at or before the first
         key on; those that are among the keys may be left out, and are checked if given.
         """
-        return place(self, keys, whole("first_position", first_position, 63), run_heads)
+        return placed(self, keys, whole("first_position", first_position, 63), run_heads)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Namespace):

@@ -85,7 +85,7 @@ Keys: TypeAlias = Union["BufferLike", Prompt]
 At: TypeAlias = tuple[int, bytes] | None
 
 
-def place(namespace: Namespace, keys: BufferLike, first: int, heads: BufferLike) -> Prompt:
+def placed(namespace: Namespace, keys: BufferLike, first: int, heads: BufferLike) -> Prompt:
     """Keys from position `first` on; `heads` as in `Namespace.place`."""
     own, given = _plain("keys", keys), _plain("run_heads", heads)
     if not 0 <= first < _POSITION_MAX:
@@ -120,7 +120,8 @@ def place(namespace: Namespace, keys: BufferLike, first: int, heads: BufferLike)
 
 def _plain(name: str, keys: BufferLike) -> bytes:
     try:
-        plain = bytes(memoryview(keys).cast("B")) if len(memoryview(keys)) else b""
+        view = memoryview(keys)  # type: ignore[arg-type]  # an array's is known at run time alone
+        plain = bytes(view.cast("B")) if view.nbytes else b""
     except TypeError:
         raise ArgumentError(
             f"{name} is {type(keys).__name__}: pass one buffer with 16 bytes per key"

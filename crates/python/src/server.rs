@@ -69,6 +69,18 @@ impl Server {
         figures(py, &stat.0)
     }
 
+    /// Its share among several nodes, against 1 of an ordinary one; with 0 clients put elsewhere.
+    fn announce(&self, py: Python<'_>, weight: f64) -> PyResult<()> {
+        let permille = (weight * 1e3).round();
+        if !(0.0..=1e6).contains(&permille) {
+            let text = format!("weight is {weight}: give a number from 0 to 1000");
+            return Err(ConfigError::new_err((text, "weight")));
+        }
+        let server = self.inner()?;
+        let permille = permille as u32;
+        detached(py, || server.announce(permille, permille == 0)).map_err(fault)
+    }
+
     /// How long a connection may ask for nothing, from now on.
     fn set_idle(&self, py: Python<'_>, idle_s: f64) -> PyResult<()> {
         let idle = server_time(idle_s, "idle")?;

@@ -107,6 +107,7 @@ impl Space {
         Ok(PyBytes::new(py, &outcomes.into_iter().map(get_code).collect::<Vec<_>>()))
     }
 
+    #[expect(clippy::too_many_arguments, reason = "one for each of the call's")]
     fn put_from<'py>(
         &self,
         py: Python<'py>,

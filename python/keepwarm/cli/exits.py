@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from keepwarm.client import Memory, connect
-from keepwarm.config import parse_address
+from keepwarm.config import parse_addresses
 from keepwarm.errors import NodeError
 
 FAILED = 1
@@ -23,8 +23,9 @@ class UnreachableError(NodeError):
 @contextmanager
 def reach(address: str | None, deadline_s: float) -> Iterator[Memory]:
     """A memory on a node that is there now. Ctrl-C ends the process meanwhile."""
-    where = parse_address(address)
-    with _interruptible(), connect(where, connections_max=1, deadline_s=deadline_s) as memory:
+    given = parse_addresses(address)
+    where = ", ".join(given)
+    with _interruptible(), connect(given, connections_max=1, deadline_s=deadline_s) as memory:
         health = memory.health()
         if health["state"] != "up":
             why = health["last_error"] or "it does not answer"

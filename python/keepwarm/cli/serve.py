@@ -79,6 +79,13 @@ class Flags:
         str | None,
         _setting("How long calls under way may take after the first signal. Default: 10s."),
     ] = None
+    weight: Annotated[
+        str | None,
+        _setting(
+            "This node's share among several, against 1 of an ordinary one; 0 takes nothing new "
+            "and is read until it is gone. Default: 1."
+        ),
+    ] = None
     populate: Annotated[
         str | None,
         _setting(

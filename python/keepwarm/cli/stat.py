@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -26,7 +26,8 @@ def stat(
     ----------
     address
         Where the node is: unix:/path, a path, tcp://host:port or tls://host:port. Without it
-        KEEPWARM_ADDRESS, else the default socket.
+        KEEPWARM_ADDRESS, else the default socket. Of several nodes: their addresses with commas
+        between, or dns://name:port.
     json_
         All figures, as one JSON object.
     deadline
@@ -65,8 +66,12 @@ def _rows(figures: Mapping[str, Any]) -> list[tuple[str, str]]:
     used, capacity = figures["used_bytes"], figures["capacity_bytes"]
     server = figures.get("server", {})
     kept = show_size(capacity)
+    several = figures.get("nodes")
+    node = f"{server.get('node', '-')}, process {server.get('pid', '-')}"
+    if several is not None:
+        node = f"{len(several)}, of which {sum(bool(each['figures']) for each in several)} answered"
     return [
-        ("node", f"{server.get('node', '-')}, process {server.get('pid', '-')}"),
+        ("nodes" if several is not None else "node", node),
         ("arena", f"{show_size(used)} of {kept} ({share(used, capacity)}), {figures['policy']}"),
         ("blocks", f"{figures['blocks']} of {figures['blocks_max']}"),
         ("leases", f"{figures['leases']}, {show_size(figures['leased_bytes'])}"),
@@ -102,6 +107,35 @@ def _show(figures: Mapping[str, Any]) -> None:
     if figures["namespaces"]:
         console.print()
         console.print(_namespaces(figures))
+    if "nodes" in figures:
+        console.print()
+        console.print(_nodes(figures["nodes"]))
+
+
+def _nodes(nodes: Sequence[Mapping[str, Any]]) -> Any:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("node", overflow="fold")
+    table.add_column("state")
+    for name in ("weight", "share", "arena", "blocks", "clients"):
+        table.add_column(name, justify="right")
+    table.add_column("last error", overflow="fold")
+    for node in nodes:
+        own = node["figures"] or {}
+        used, kept = own.get("used_bytes", 0), own.get("capacity_bytes", 0)
+        table.add_row(
+            Text(node["name"]),
+            node["state"],
+            f"{node['weight']:g}",
+            f"{100 * node['share']:.1f} %",
+            f"{show_size(used)} of {show_size(kept)}" if own else "-",
+            str(own.get("blocks", "-")),
+            str(own.get("server", {}).get("connections", "-")),
+            Text("" if node["up"] else node["last_error"]),
+        )
+    return table
 
 
 def _namespaces(figures: Mapping[str, Any]) -> Any:

@@ -27,6 +27,8 @@ from keepwarm.config.units import parse_duration, parse_size, shorten, show_size
 from keepwarm.errors import ConfigError
 from keepwarm.machine import memory_available
 
+WEIGHT_MAX = 1000.0
+
 
 def _count_to(most: int) -> Callable[[object, str], int]:
     def parse(value: object, name: str) -> int:
@@ -43,6 +45,20 @@ def _count_to(most: int) -> Callable[[object, str], int]:
         return number
 
     return parse
+
+
+def _parse_weight(value: object, name: str) -> float:
+    try:
+        weight = float(value) if isinstance(value, str | int | float) else -1.0
+    except ValueError:
+        weight = -1.0
+    if isinstance(value, bool) or not 0.0 <= weight <= WEIGHT_MAX:
+        raise ConfigError(
+            f"{name} is {shorten(value)}: give a number from 0 (takes nothing new) to "
+            f"{WEIGHT_MAX:g}, 1 for an ordinary share",
+            name,
+        )
+    return weight
 
 
 def _parse_bool(value: object, name: str) -> bool:
@@ -106,6 +122,7 @@ class ServeConfig:
     clients_max: int
     idle: float
     drain: float
+    weight: float
     populate: bool
     huge_pages: str
     log_format: str
@@ -126,6 +143,7 @@ PARSERS: dict[str, Callable[[object, str], Any]] = {
     "clients_max": _count_to(16_384),
     "idle": parse_duration,
     "drain": parse_duration,
+    "weight": _parse_weight,
     "populate": _parse_bool,
     "huge_pages": _one_of("auto", "on", "off"),
     "log_format": _one_of("auto", "text", "json"),
@@ -142,6 +160,7 @@ DEFAULTS: dict[str, Any] = {
     "clients_max": 256,
     "idle": 300.0,
     "drain": 10.0,
+    "weight": 1.0,
     "populate": True,
     "huge_pages": "auto",
     "log_format": "auto",

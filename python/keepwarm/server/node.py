@@ -140,6 +140,7 @@ class Node:
             clients_max=config.clients_max,
             idle_s=config.idle,
         )
+        self._server.announce(config.weight)
         self.state = State.SERVING
         self._say_started()
 
@@ -209,6 +210,10 @@ class Node:
             Step(
                 lambda: server.set_idle(new.idle),
                 lambda: server.set_idle(old.idle),
+            ),
+            Step(
+                lambda: server.announce(new.weight),
+                lambda: server.announce(old.weight),
             ),
             Step(
                 lambda: log.tune(new.log_format, new.log_level),

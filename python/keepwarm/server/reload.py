@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from keepwarm.config import Loaded, ServeConfig, Tenant, tenant_rows
 from keepwarm.errors import KeepwarmError
 
-LIVE = frozenset({"ttl", "idle", "drain", "log_format", "log_level"})
+LIVE = frozenset({"ttl", "idle", "drain", "weight", "log_format", "log_level"})
 LIVE_OF_TENANTS = frozenset({"quota", "ttl"})
 PUBLIC_TENANT = "default"
 

@@ -89,15 +89,22 @@ fn hand_on(
     to: &SyncSender<Said>,
     over: &AtomicBool,
 ) {
+    let mut told = None;
     while !over.load(Ordering::Acquire) {
         let batch = stream.next_batch(LOOK_UP);
-        let ended = batch.is_err();
-        let nothing = matches!(&batch, Ok(EventBatch::Events { events, .. }) if events.is_empty());
+        let (ended, place) = (batch.is_err(), stream.since());
+        let nothing = is_nothing(&batch) && place == told;
+        told = place;
         // Fails when the follower is gone; full, it waits for him, and the node for us.
-        if !nothing && to.send((node, batch, stream.since())).is_err() || ended {
+        if !nothing && to.send((node, batch, place)).is_err() || ended {
             return;
         }
     }
+}
+
+/// Whether it only says where the node stands.
+fn is_nothing(batch: &Result<EventBatch, ClientError>) -> bool {
+    matches!(batch, Ok(EventBatch::Events { events, .. }) if events.is_empty())
 }
 
 impl EventStream for Merged {
@@ -107,21 +114,24 @@ impl EventStream for Merged {
         if self.process != ProcessId::here() {
             return gone;
         }
-        match said.recv_timeout(wait) {
-            Ok((node, batch, place)) => {
-                self.last = Some(node);
-                if batch.is_ok() {
-                    self.nodes[node].1 = place;
-                } else {
-                    self.ended = true;
+        let until = Deadline::after(wait);
+        loop {
+            match said.recv_timeout(until.left().unwrap_or_default()) {
+                Ok((node, batch, place)) if is_nothing(&batch) => self.nodes[node].1 = place,
+                Ok((node, batch, place)) => {
+                    self.last = Some(node);
+                    self.ended = batch.is_err();
+                    if !self.ended {
+                        self.nodes[node].1 = place;
+                    }
+                    return batch;
                 }
-                batch
+                Err(RecvTimeoutError::Timeout) => {
+                    self.last = None;
+                    return Ok(EventBatch::Events { events: Vec::new(), next: 0 });
+                }
+                Err(RecvTimeoutError::Disconnected) => return gone,
             }
-            Err(RecvTimeoutError::Timeout) => {
-                self.last = None;
-                Ok(EventBatch::Events { events: Vec::new(), next: 0 })
-            }
-            Err(RecvTimeoutError::Disconnected) => gone,
         }
     }
 

@@ -99,14 +99,17 @@ pub(super) fn merge(
     if let (false, Some(unserved)) = (served, failed) {
         return Err(unserved);
     }
-    let out = &mut merged.lookup;
-    let prefix = hits.iter().position(Option::is_none).unwrap_or(count);
-    let missing = || reasons[prefix].unwrap_or(MissReason::Absent);
-    out.prefix = u32::try_from(prefix).unwrap_or(u32::MAX);
-    out.miss = (prefix < count).then(missing);
-    out.lease_ms = if merged.leases.is_empty() { 0 } else { lease_ms };
-    out.hits = hits;
+    merged.lookup.lease_ms = if merged.leases.is_empty() { 0 } else { lease_ms };
+    ends(&mut merged.lookup, hits, &reasons);
     Ok(merged)
+}
+
+/// Where the prefix ends, and why.
+fn ends(out: &mut Lookup, hits: Vec<Option<Hit>>, reasons: &[Option<MissReason>]) {
+    let miss = hits.iter().position(Option::is_none);
+    out.prefix = u32::try_from(miss.unwrap_or(hits.len())).unwrap_or(u32::MAX);
+    out.miss = miss.map(|at| reasons[at].unwrap_or(MissReason::Absent));
+    out.hits = hits;
 }
 
 /// Why nothing came of a call, as a miss.

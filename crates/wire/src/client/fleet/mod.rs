@@ -62,7 +62,7 @@ pub(super) struct Fleet {
 type Answer<T> = (usize, Result<T, Unserved>);
 
 impl Fleet {
-    /// Asks all of `nodes` at once; those that are known to be down first, since that takes no time.
+    /// Asks all of `nodes` at once; those that are known to be down first, which takes no time.
     fn ask<T: Send>(
         &self,
         members: &Members,

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! id(node)          = XXH3-64(name), the name as configured
-//! h(head, node)     = mix(bytes 8..16 of head, little-endian, xor id)    mix: splitmix64's finaliser
+//! h(head, node)     = mix(bytes 8..16 of head, little-endian, xor id)     splitmix64's finaliser
 //! u                 = (⌊h / 2^11⌋ + ½) / 2^53                            in (0, 1)
 //! score(head, node) = -weight / ln(u)                                    the highest has the run
 //! ```

@@ -122,7 +122,11 @@ fn without_any_live_node_each_run_keeps_its_place() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 64,
+        failure_persistence: None,
+        ..Default::default()
+    })]
 
     /// The same nodes in another order give the same places.
     #[test]

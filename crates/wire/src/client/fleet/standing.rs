@@ -15,8 +15,8 @@
 //!   asked of it little by little. Reads ask, besides the run's node of the moment, the one that
 //!   will have it in the end: what it still holds is found.
 //!
-//! A restart is seen by the node's age, which is the same for all clients; so they grow its share in
-//! step. A whole fleet that starts within `ramp` grows nothing: there is nobody to lean on.
+//! A restart is seen by the node's age, which is the same for all clients: so they grow its share
+//! in step. A whole fleet that starts within `ramp` grows nothing: there is nobody to lean on.
 
 use std::time::{Duration, Instant};
 
