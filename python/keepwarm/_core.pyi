@@ -148,7 +148,10 @@ class Memory:
         deadline_s: float,
         name: str,
         transport: str,
-        timing: tuple[float, float] | None,
+        *,
+        files: tuple[str | None, str | None, str | None] | None = None,
+        token: str | None = None,
+        timing: tuple[float, float] | None = None,
     ) -> Memory: ...
     def nodes(self) -> list[dict[str, str | int | float | bool | None]]: ...
     def attach(self, namespace: Namespace, epoch: int, deadline_s: float) -> Space: ...

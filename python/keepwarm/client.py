@@ -115,7 +115,7 @@ def connect_fleet(
 ) -> Memory:
     """As `connect`, for parsed addresses; `timing`: grace and ramp in seconds, for tests."""
     core = _core.Memory.connect_fleet(
-        list(addresses), connections_max, deadline_s, default_node_name(), transport, timing
+        list(addresses), connections_max, deadline_s, default_node_name(), transport, timing=timing
     )
     return Memory(core, threads=connections_max)
 

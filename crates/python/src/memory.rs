@@ -64,6 +64,10 @@ impl Memory {
     /// Several nodes as one memory. `timing`: how long a silent node keeps its share, and how long
     /// that of a new one grows, in seconds.
     #[staticmethod]
+    #[pyo3(signature = (
+        addresses, connections_max, deadline_s, name, transport, *, files=None, token=None,
+        timing=None
+    ))]
     #[expect(clippy::too_many_arguments, reason = "one for each setting")]
     fn connect_fleet(
         py: Python<'_>,
