@@ -1,9 +1,9 @@
 //! A node over a socket.
 //!
-//! `dial.rs` connects, `link.rs` is one connection, `announced.rs` what its node says of itself, `pool.rs` the few there may be, `breaker.rs`
-//! decides whether calls are tried and asks for a lost node in the background; `reads.rs`,
-//! `writes.rs` and `follow.rs` move more than a frame. `mapped.rs`,
-//! `located.rs` and `staged.rs` are the frames of `client/shm`.
+//! `dial.rs` connects, `link.rs` is one connection, `announced.rs` what its node says of itself,
+//! `pool.rs` the few there may be, `breaker.rs` decides whether calls are tried and asks for a lost
+//! node in the background; `reads.rs`, `writes.rs` and `follow.rs` move more than a frame.
+//! `mapped.rs`, `located.rs` and `staged.rs` are the frames of `client/shm`.
 
 mod announced;
 mod breaker;
