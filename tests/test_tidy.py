@@ -33,7 +33,7 @@ PYTHON_IMPORTS: dict[str, set[str]] = {
     "aio": {"_core", "arguments", "client", "errors", "identity", "outcomes", "prompt"},
     "config": {"_core", "errors", "machine"},
     "machine": set(),
-    "ops": {"errors"},
+    "ops": {"client", "config", "errors", "identity", "machine", "outcomes", "__init__"},
     "server": {"_core", "config", "errors", "machine", "ops", "outcomes", "__init__"},
     "testing": {
         *("_core", "arguments", "client", "errors", "identity", "prompt", "config", "__init__"),

@@ -127,6 +127,7 @@ fn of_counters(figures: &mut Figures, prefix: &str, counters: &Counters) {
         ("leases_refused", counters.leases_refused),
         ("leases_expired", counters.leases_expired),
         ("epochs", counters.epochs),
+        ("epochs_failed", counters.epochs_failed),
     ] {
         number(name.to_owned(), value);
     }

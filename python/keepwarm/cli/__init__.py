@@ -14,6 +14,7 @@ import cyclopts
 import keepwarm
 from keepwarm.cli.bench import bench
 from keepwarm.cli.demo import demo
+from keepwarm.cli.doctor import doctor
 from keepwarm.cli.drop import drop
 from keepwarm.cli.exits import FAILED, UNREACHABLE, USAGE, UnreachableError
 from keepwarm.cli.output import abandon, complain
@@ -36,7 +37,7 @@ Then, in Python: memory = keepwarm.connect()
 EPILOGUE = "Exit codes: 0 ok, 1 failed, 2 usage, 3 node unreachable."
 
 # In the order in which help shows them.
-_COMMANDS: tuple[Callable[..., object], ...] = (serve, stat, drop, demo, bench)
+_COMMANDS: tuple[Callable[..., object], ...] = (serve, stat, doctor, drop, demo, bench)
 
 
 def _app() -> cyclopts.App:

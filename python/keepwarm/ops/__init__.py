@@ -1,4 +1,5 @@
-"""What operators look at: the catalogue of metrics is the one source of their names.
+"""What operators look at: `metrics.py` is the one source of the metrics' names, `doctor/` finds out
+what is wrong.
 
-May import `keepwarm.errors` alone.
+The catalogue imports `keepwarm.errors` alone; the doctor is a client of nodes.
 """

@@ -107,6 +107,7 @@ TENANTS = (
     _count("leases_refused", "leases_refused", "Lookups left unleased because of a cap."),
     _count("leases_expired", "leases_expired", "Leases that ended by the clock."),
     _count("epochs_adopted", "epochs", "Larger epochs adopted."),
+    _count("epochs_failed", "epochs_failed", "Larger epochs that did not get to disk."),
 )
 NAMESPACES = (
     _gauge("namespace_epoch", "epoch", "Epoch of the namespace.", "namespaces"),
@@ -170,5 +171,8 @@ NOT_METRICS = {
     "store": {"incarnation", "policy", "arena_pages"},
     "tenants": set[str](),
     "namespaces": {"fingerprint", "tenant", "model"},
-    "server": {"pid", "node", "transport"},
+    "server": {
+        *("pid", "node", "transport", "version", "uid", "listen"),
+        *("boottime_ns", "unix_ms"),  # clocks, to compare with
+    },
 }

@@ -1,8 +1,11 @@
 //! What a server has seen.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
+use keepwarm_store::SystemClock;
 use keepwarm_store::log::journal;
+use keepwarm_store::types::Clock;
 
 use super::node::Node;
 use super::principals::{Principal, Right};
@@ -113,5 +116,21 @@ pub(super) fn figures(node: &Node) -> Figures {
     }
     figures.push(("server.node".into(), StatValue::Text(node.config.node.clone())));
     figures.push(("server.transport".into(), StatValue::Text("unix".into())));
+    of_process(&mut figures, node);
     figures
+}
+
+/// What a client compares with its own: version and clocks; and where else the node listens.
+fn of_process(figures: &mut Figures, node: &Node) {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let listen: Vec<_> = node.config.listen.iter().map(ToString::to_string).collect();
+    for (name, value) in [
+        ("version", StatValue::Text(env!("CARGO_PKG_VERSION").into())),
+        ("boottime_ns", StatValue::Number(SystemClock.now().0)),
+        ("unix_ms", StatValue::Number(since.as_millis() as u64)),
+        ("uid", StatValue::Number(rustix::process::geteuid().as_raw().into())),
+        ("listen", StatValue::Text(listen.join(","))),
+    ] {
+        figures.push((format!("server.{name}"), value));
+    }
 }
