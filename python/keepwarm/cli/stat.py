@@ -73,6 +73,7 @@ def _rows(figures: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [
         ("nodes" if several is not None else "node", node),
         ("arena", f"{show_size(used)} of {kept} ({share(used, capacity)}), {figures['policy']}"),
+        ("pages", _pages(figures)),
         ("blocks", f"{figures['blocks']} of {figures['blocks_max']}"),
         ("leases", f"{figures['leases']}, {show_size(figures['leased_bytes'])}"),
         ("clients", f"{server.get('connections', 0)} of {server.get('clients_max', 0)}"),
@@ -85,6 +86,15 @@ def _rows(figures: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("corrupt", f"{figures['corrupt']} blocks"),
         ("epochs", "durable" if figures["epochs_durable"] else "in memory only"),
     ]
+
+
+def _pages(figures: Mapping[str, Any]) -> str:
+    nodes = figures["memory_nodes"]
+    huge = show_size(figures["arena_huge_bytes"])
+    shown = figures["arena_pages"]
+    shown += f", {huge} huge" if shown != "plain" else ""
+    spread = "interleaved over" if figures["memory_interleaved"] else "on one of"
+    return f"{shown}, {spread} {nodes} memory nodes" if nodes > 1 else shown
 
 
 def _by_reason(figures: Mapping[str, Any], name: str) -> str:

@@ -11,12 +11,14 @@ Level = Literal["ok", "warn", "fail"]
 # A path's checks are named `get over unix` and so on: its first word counts.
 ORDER = (
     "node",
+    "figures",
     "descriptors",
     "attach",
     "version",
     "bytes",
     "put",
     "get",
+    "drop",
     "corrupt",
     "suspect",
     "breaker",

@@ -79,15 +79,22 @@ def _examine(
     deadline_s: float,
 ) -> Iterator[Check]:
     local = is_socket(where)
-    memory = stack.enter_context(connect(where, connections_max=1, deadline_s=deadline_s))
+    try:
+        memory = stack.enter_context(connect(where, connections_max=1, deadline_s=deadline_s))
+    except NodeError as error:
+        # It is there and refuses us, or is not to be trusted.
+        yield fail("node", str(error), "give credentials that the node knows, from its own CA")
+        return
     yield reach.node(memory.health(), where)
     try:
         asked, asked_s = host.boottime_ns(), time.time()
         found = memory.stat(deadline_s)
         heard, heard_s = host.boottime_ns(), time.time()
-    except NodeError:
+    except NodeError as error:
         if memory.health()["state"] == "up":
-            yield fail("node", "it does not say how it stands", "look at its log and load")
+            report.is_reached = True
+            todo = "give this principal the right to it, or look at the node's log and load"
+            yield fail("figures", str(error), todo)
         return
     report.is_reached = memory.health()["state"] == "up"
     server = found["server"]
@@ -133,7 +140,8 @@ def _over_all(
     yield reach.round_trip(first, keys_of(0)[:16], local, deadline_s)
     with open_memory(INPROC_BYTES) as embedded:
         inner = min(each, block_bytes(INPROC_BYTES))
-        yield from over("inproc", embedded.attach(names), keys_of, inner, copy, deadline_s)
+        own = embedded.attach(reach.names("default", None))
+        yield from over("inproc", own, keys_of, inner, copy, deadline_s)
     memories = {"the first": memory}
     for name, address, transport in reach.paths(found["server"], where, local):
         try:

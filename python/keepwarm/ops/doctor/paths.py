@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from keepwarm.client import Space
+from keepwarm.errors import NodeError
 from keepwarm.ops.doctor.checks import Check, fail, ok, warn
 from keepwarm.outcomes import Outcome, Status
 
@@ -25,6 +26,7 @@ _TODO = {
     "leased": "leases hold too much of the arena: raise capacity",
     "watermark": "loads come first and leave no room for stores: raise capacity or add a node",
     "too_large": "the node takes no blocks of this size: raise its capacity",
+    "identity": "this principal may not: give it the rights to read and write",
     "evicted": "blocks leave within moments: raise capacity",
 }
 
@@ -81,7 +83,11 @@ def over(
             todo = "the node gave other bytes than were stored, unnoticed: report this as a bug"
             yield fail(f"bytes over {path}", "differ", todo)
             return
-        space.drop(keys, deadline_s)
+        try:
+            space.drop(keys, deadline_s)
+        except NodeError as error:
+            yield fail(f"drop over {path}", str(error), "give this principal the right to drop")
+            return
     speed = Speed(len(content) / min(put_s), len(content) / min(get_s))
     yield _judged(path, speed, copy)
 
