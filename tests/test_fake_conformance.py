@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import keepwarm
 import pytest
+from keepwarm.client import Transport
 from keepwarm.testing import FakeMemory, MemoryLike, NodeProcess, conformance
 from keepwarm.testing.conformance import (
     CAPACITY_BYTES,
@@ -44,12 +45,14 @@ class EmbeddedHarness:
 class NodeHarness:
     """`keepwarm.connect` to a node in a process of its own."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, transport: Transport) -> None:
         self._address = address
+        self._transport = transport
 
     @contextmanager
     def memory(self) -> Iterator[MemoryLike]:
-        with keepwarm.connect(self._address) as memory:
+        with keepwarm.connect(self._address, transport=self._transport) as memory:
+            assert memory.health()["transport"] == self._transport
             yield memory
 
     def advance(self, seconds: float) -> None:
@@ -82,9 +85,10 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
         yield made
 
 
+@pytest.mark.parametrize("transport", ["shm", "unix"])
 @every_check
-def test_a_real_node(check: Check, node: NodeProcess) -> None:
-    run(check, NodeHarness(node.address))
+def test_a_real_node(check: Check, transport: Transport, node: NodeProcess) -> None:
+    run(check, NodeHarness(node.address, transport))
 
 
 def test_all_checks_run_and_failures_are_named() -> None:

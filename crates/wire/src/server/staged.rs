@@ -6,6 +6,7 @@ use std::mem;
 
 use keepwarm_store::WriteGrant;
 use keepwarm_store::checksum::Hasher;
+use keepwarm_store::log::{self, Event};
 use keepwarm_store::types::{PutOutcome, ShedReason};
 
 use super::conversation::Conversation;
@@ -159,6 +160,9 @@ impl Landing {
                 true => grant.commit(checksum),
                 false => {
                     self.corrupt += 1;
+                    log::say(Event::PutCorrupt, |line| {
+                        line.number("bytes", grant.len() as u64);
+                    });
                     grant.abort(ShedReason::Corrupt);
                     PutOutcome::Shed(ShedReason::Corrupt)
                 }
