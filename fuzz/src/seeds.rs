@@ -142,15 +142,22 @@ pub fn replies() -> Vec<(Opcode, u8, Vec<u8>)> {
             bytes(&PingReply { incarnation: 1, announcement: ANNOUNCEMENT }),
         ),
         (Opcode::Detach, flags::REPLY, bytes(&DetachReply(true))),
+        (Opcode::Ping, flags::REPLY | flags::REFUSED, bytes(&refusal)),
+    ];
+    replies.extend(of_shared_memory());
+    replies.extend(batches().map(|batch| (Opcode::Subscribe, more, bytes(&EventsReply(batch)))));
+    replies
+}
+
+fn of_shared_memory() -> [(Opcode, u8, Vec<u8>); 5] {
+    let more = flags::REPLY | flags::MORE;
+    [
         (Opcode::Map, flags::REPLY, bytes(&MapReply { incarnation: 1, bytes: 4096 })),
         (Opcode::Locate, flags::REPLY, bytes(&places())),
         (Opcode::Stage, flags::REPLY, bytes(&StageReply)),
         (Opcode::PutStaged, more, bytes(&PutGrants(vec![Grant::Granted]))),
         (Opcode::StagedData, more, bytes(&StagedTaken { offset: 0 })),
-        (Opcode::Ping, flags::REPLY | flags::REFUSED, bytes(&refusal)),
-    ];
-    replies.extend(batches().map(|batch| (Opcode::Subscribe, more, bytes(&EventsReply(batch)))));
-    replies
+    ]
 }
 
 fn places() -> LocateReply {
