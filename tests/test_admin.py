@@ -43,7 +43,7 @@ class Pages:
 @pytest.fixture
 def running(folder: Path) -> Iterator[Node]:
     flags = {"capacity": "8MiB", "address": str(folder / "s"), "admin": "off", "node": "n1"}
-    node = Node(load(flags, {}))
+    node = Node(load(flags | {"flash": f"{folder / 'flash'}=64MiB"}, {}))
     node.start()
     yield node
     node.stop()
@@ -138,12 +138,13 @@ def test_every_figure_is_in_the_catalogue(running: Node) -> None:
         figures = running.figures()
     assert figures is not None
     tables: dict[catalogue.Scope, set[str]] = {
-        "store": {*figures} - {"tenants", "namespaces", "server"},
+        "store": {*figures} - {"tenants", "namespaces", "devices", "server"},
         "tenants": {*figures["tenants"]["default"]},
         "namespaces": {*next(iter(figures["namespaces"].values()))},
+        "devices": {*figures["devices"]["0"]},
         "server": {*figures["server"]},
     }
-    tables["tenants"].add("quota_bytes")  # only there with a quota
+    tables["tenants"] |= {"quota_bytes", "flash_quota_bytes"}  # only there with a quota
     listed: dict[str, set[str]] = {scope: set() for scope in tables}
     for metric in catalogue.CATALOGUE:
         assert metric.source not in listed[metric.scope], metric

@@ -34,7 +34,8 @@ __version__: str
 _Facts = tuple[bytes | None, bytes | None, list[tuple[bytes, int, int]]]
 _At = tuple[int, object] | None
 _Row = tuple[str, bytes | None, int | None, str | None]
-_Tenant = tuple[str, str | PathLike[str] | None, int | None, float | None]
+_Tenant = tuple[str, str | PathLike[str] | None, int | None, float | None, int | None]
+_Flash = tuple[list[tuple[str, int | None]], bool, int | None, str, int | None, float | None]
 
 _LogRow = tuple[str, str, int, dict[str, int | float | str]]
 
@@ -103,10 +104,12 @@ class Store:
         populate: bool = True,
         huge_pages: str = "auto",
         reads_watermark: int | None = None,
+        flash: _Flash | None = None,
     ) -> Store: ...
     def set_quota(self, tenant: str, bytes: int | None) -> None: ...
     def retune(self, tenants: Sequence[tuple[str, int | None, float | None]]) -> None: ...
     def check(self) -> str | None: ...
+    def drain_flash(self, time_s: float) -> tuple[int, int, int, bool]: ...
     def close(self) -> None: ...
 
 @final

@@ -15,11 +15,20 @@ import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, Union
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias, Union
 
 from keepwarm import _core
 from keepwarm.arguments import left, real, whole
-from keepwarm.config import Tenant, default_node_name, parse_addresses, parse_size, tenant_rows
+from keepwarm.config import (
+    Tenant,
+    default_node_name,
+    flash_row,
+    parse_addresses,
+    parse_admission,
+    parse_flash,
+    parse_size,
+    tenant_rows,
+)
 from keepwarm.errors import ArgumentError, AttachError, ClosedError
 from keepwarm.identity import BufferLike, Namespace
 from keepwarm.outcomes import (
@@ -57,13 +66,25 @@ def open(
     tenants: Mapping[str, Tenant] | None = None,
     state_dir: str | PathLike[str] | None = None,
     populate: bool = True,
+    flash: Sequence[str | PathLike[str]] | str = (),
+    flash_budget: int | str | None = None,
+    flash_admission: str = "reuse",
+    format: bool = False,
+    drain_s: float = 10.0,
 ) -> Memory:
     """A memory inside this process, without a server: `keepwarm.open("2GiB")`.
 
     `capacity` is bytes, or text such as 2GiB. `populate` touches all of it at once, so that it
     is surely there; without it the first puts are slower, and a machine out of memory kills the
     process later. Epochs survive a restart only with a `state_dir`.
+
+    `flash` is files or block devices, each PATH or PATH=SIZE for a file that is made: a second tier
+    that outlives the process, for which a `state_dir` is needed too. Of what memory holds, `close`
+    writes the rest there for at most `drain_s`. `format` erases the devices first. At most
+    `flash_budget` bytes a day are written, of blocks that were used after they were stored, or of
+    all with `flash_admission="all"`.
     """
+    devices = parse_flash(flash, "flash")
     store = _core.Store(
         parse_size(capacity, "capacity"),
         policy=policy,
@@ -72,8 +93,15 @@ def open(
         ttl_s=None if ttl_s is None else real("ttl_s", ttl_s),
         state_dir=state_dir,
         populate=populate,
+        flash=flash_row(
+            devices,
+            erase=format,
+            budget=None if flash_budget is None else parse_size(flash_budget, "flash_budget"),
+            admission=parse_admission(flash_admission, "flash_admission"),
+        ),
     )
-    return Memory(_core.Memory.embedded(store), threads=CONNECTIONS_MAX)
+    drains = real("drain_s", drain_s) if devices else None
+    return Memory(_core.Memory.embedded(store), CONNECTIONS_MAX, Embedded(store, drains))
 
 
 def connect(
@@ -128,14 +156,23 @@ def outdated(asked: int, current: int) -> str:
     )
 
 
+class Embedded(NamedTuple):
+    """A store in this process, and how long its end may take to write to flash."""
+
+    store: _core.Store
+    drain_s: float | None
+
+
 class Memory:
     """A way to a store; safe to share between threads, and usable in a forked child.
 
     An embedded memory stays with its parent on a fork: in the child its calls miss.
     """
 
-    def __init__(self, core: _core.Memory, threads: int) -> None:
+    def __init__(self, core: _core.Memory, threads: int, embedded: Embedded | None = None) -> None:
         self._core = core
+        self._embedded = embedded
+        self._opened_in = os.getpid()
         self._threads_max = threads
         # No locks here: a fork may catch them held by a thread that the child does not have. A step
         # of a dict is atomic.
@@ -196,6 +233,8 @@ class Memory:
     def close(self) -> None:
         """Ends connections and threads; calls under way end by their deadlines, leases by theirs.
 
+        A memory with flash of its own first writes there what it alone holds (see `open`).
+
         Waits for those of `aio`, but not where an event loop runs: `await memory.aio.close()`.
         Later calls, and those that wait for a thread, raise `ClosedError`. Twice is harmless.
         """
@@ -208,6 +247,11 @@ class Memory:
             space = reference()
             if space is not None:
                 space._core.close()
+        embedded, self._embedded = self._embedded, None
+        if embedded is not None and self._opened_in == self._closed_in:
+            if embedded.drain_s is not None:
+                embedded.store.drain_flash(embedded.drain_s)
+            embedded.store.close()
 
     def __enter__(self) -> Self:
         return self

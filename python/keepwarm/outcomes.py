@@ -335,6 +335,9 @@ def nest(figures: dict[str, int | float | str]) -> dict[str, Any]:
         elif head == "namespace":
             number, _, figure = rest.partition(".")
             _place(out["namespaces"].setdefault(number, {}), [figure], value)
+        elif head == "device":
+            number, _, figure = rest.partition(".")
+            _place(out.setdefault("devices", {}).setdefault(number, {}), [figure], value)
         else:
             _place(out.setdefault(head, {}), rest.split("."), value)
     if nodes:
@@ -353,7 +356,7 @@ def _node(figures: dict[str, Any]) -> dict[str, Any]:
     return {**stands, "figures": nest(own) if own else None}
 
 
-_BY_REASON = frozenset({"lookup_misses", "read_misses", "shed"})
+_BY_REASON = frozenset({"lookup_misses", "read_misses", "shed", "flash_shed"})
 _OF_EVERY_TENANT = ".bytes"  # a figure that each has, and that no reason is called
 
 
@@ -367,7 +370,8 @@ def _tenant_figure(name: str, tenants: set[str]) -> tuple[str, list[str]]:
     return ".".join(words[:-1]), words[-1:]
 
 
-_REASONS = frozenset(reason.value for reason in Reason)
+_FLASH_SHED = ("queue", "late", "budget", "space", "index", "device", "too_large", "outdated")
+_REASONS = frozenset({*(reason.value for reason in Reason), *_FLASH_SHED})
 
 
 def _place(into: dict[str, Any], words: list[str], value: object) -> None:

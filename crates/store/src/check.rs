@@ -71,6 +71,10 @@ impl Inner {
                 leased[self.tenant_of(slot as Slot)] += self.block_granules(slot as Slot);
             }
         }
+        self.leases.for_each_on_flash(|(ns, version)| {
+            let is_old = version != self.namespaces.at(ns).version;
+            pins[usize::from(ns)][usize::from(is_old)] += 1;
+        });
         equal("reads", reads, self.reads)?;
         equal("leased granules", leased.iter().sum(), self.leased)?;
         for (tenant, leased) in self.tenants.iter().zip(leased) {

@@ -221,8 +221,18 @@ impl Inner {
 
     pub fn end_lease(&mut self, lease: &Lease) {
         lease.slots.iter().for_each(|slot| self.unpin_lease(*slot));
-        if let Some(cold) = &mut self.cold {
-            lease.segments.iter().for_each(|segment| cold.unpin(*segment));
+        let Some(cold) = &mut self.cold else { return };
+        if lease.segments.is_empty() {
+            return;
+        }
+        lease.segments.iter().for_each(|segment| cold.unpin(*segment));
+        let (ns, version) = lease.flash_of;
+        let space = self.namespaces.at_mut(ns);
+        if space.version == version {
+            space.pins -= 1;
+        } else {
+            space.old_pins -= 1;
+            self.has_quieted |= space.old_pins == 0;
         }
     }
 

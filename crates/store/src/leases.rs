@@ -14,8 +14,9 @@ pub(crate) struct Lease {
     session: u64,
     pub tenant: usize,
     pub slots: Vec<Slot>,
-    /// Segments of flash, each once.
+    /// Segments of flash, each once, and whose version of which namespace they are held for.
     pub segments: Vec<u32>,
+    pub flash_of: (u16, u32),
     granted: Instant,
     end: Instant,
 }
@@ -74,7 +75,7 @@ impl Leases {
         &mut self,
         (session, tenant): (u64, usize),
         slots: Vec<Slot>,
-        segments: Vec<u32>,
+        (segments, flash_of): (Vec<u32>, (u16, u32)),
         hold: Duration,
         now: Instant,
     ) -> (LeaseId, Duration) {
@@ -87,7 +88,8 @@ impl Leases {
         self.held[tenant][1] += held;
         self.by_end.insert((end, id));
         self.by_session.insert((session, id));
-        self.by_id.insert(id, Lease { session, tenant, slots, segments, granted: now, end });
+        self.by_id
+            .insert(id, Lease { session, tenant, slots, segments, flash_of, granted: now, end });
         (LeaseId(id), hold)
     }
 
@@ -135,6 +137,12 @@ impl Leases {
         self.by_id.values().flat_map(|lease| lease.slots.iter().copied()).for_each(visitor);
     }
 
+    /// Namespace and version of every lease that holds segments, for checks.
+    pub fn for_each_on_flash(&self, visitor: impl FnMut((u16, u32))) {
+        let on_flash = self.by_id.values().filter(|lease| !lease.segments.is_empty());
+        on_flash.map(|lease| lease.flash_of).for_each(visitor);
+    }
+
     /// Every segment of every lease, for checks.
     pub fn for_each_segment(&self, visitor: impl FnMut(u32)) {
         self.by_id.values().flat_map(|lease| lease.segments.iter().copied()).for_each(visitor);
@@ -165,7 +173,7 @@ mod tests {
     #[test]
     fn a_lease_ends_by_the_clock() {
         let mut leases = Leases::new(8, 8, 1);
-        let (_, hold) = leases.grant((1, 0), vec![4, 5], Vec::new(), 2 * SECOND, at(10));
+        let (_, hold) = leases.grant((1, 0), vec![4, 5], (Vec::new(), (0, 0)), 2 * SECOND, at(10));
         assert_eq!(hold, 2 * SECOND);
         assert!(leases.expire(at(11)).is_none());
         assert_eq!(leases.expire(at(12)).unwrap().slots, [4, 5]);
@@ -176,7 +184,7 @@ mod tests {
     #[test]
     fn renewals_end_after_a_minute_in_all() {
         let mut leases = Leases::new(8, 8, 1);
-        let (id, hold) = leases.grant((1, 0), vec![4], Vec::new(), 99 * SECOND, at(0));
+        let (id, hold) = leases.grant((1, 0), vec![4], (Vec::new(), (0, 0)), 99 * SECOND, at(0));
         assert_eq!(hold, LEASE_MAX);
         for second in (5..50).step_by(5) {
             assert!(leases.renew(1, id, 10 * SECOND, at(second)));
@@ -193,7 +201,7 @@ mod tests {
     #[test]
     fn only_its_own_session_releases_it_and_twice_is_harmless() {
         let mut leases = Leases::new(8, 8, 1);
-        let (id, _) = leases.grant((1, 0), vec![4], Vec::new(), SECOND, at(0));
+        let (id, _) = leases.grant((1, 0), vec![4], (Vec::new(), (0, 0)), SECOND, at(0));
         assert!(leases.release(2, id).is_none());
         assert!(!leases.renew(2, id, SECOND, at(0)));
         assert!(leases.release(1, id).is_some());
@@ -204,9 +212,9 @@ mod tests {
     fn number_and_slots_are_bounded() {
         let mut leases = Leases::new(2, 8, 1);
         assert!(leases.has_room(0, 8) && !leases.has_room(0, 9));
-        leases.grant((1, 0), vec![1; 3], Vec::new(), SECOND, at(0));
+        leases.grant((1, 0), vec![1; 3], (Vec::new(), (0, 0)), SECOND, at(0));
         assert!(leases.has_room(0, 5) && !leases.has_room(0, 6));
-        leases.grant((2, 0), vec![1], Vec::new(), SECOND, at(0));
+        leases.grant((2, 0), vec![1], (Vec::new(), (0, 0)), SECOND, at(0));
         assert!(!leases.has_room(0, 0));
         assert!(leases.release_any(1).is_some() && leases.release_any(1).is_none());
         assert!(leases.has_room(0, 7));
@@ -216,11 +224,11 @@ mod tests {
     fn one_of_several_tenants_gets_a_quarter() {
         let mut leases = Leases::new(8, 32, 2);
         assert!(leases.has_room(0, 8) && !leases.has_room(0, 9));
-        let (id, _) = leases.grant((1, 0), vec![1; 8], Vec::new(), SECOND, at(0));
+        let (id, _) = leases.grant((1, 0), vec![1; 8], (Vec::new(), (0, 0)), SECOND, at(0));
         assert!(!leases.has_room(0, 1) && leases.has_room(1, 8));
         leases.release(1, id);
-        leases.grant((1, 0), vec![1], Vec::new(), SECOND, at(0));
-        leases.grant((1, 0), vec![1], Vec::new(), SECOND, at(0));
+        leases.grant((1, 0), vec![1], (Vec::new(), (0, 0)), SECOND, at(0));
+        leases.grant((1, 0), vec![1], (Vec::new(), (0, 0)), SECOND, at(0));
         assert!(!leases.has_room(0, 1) && leases.has_room(1, 8));
     }
 }

@@ -244,7 +244,11 @@ impl Inner {
         counters.leases += 1;
         // A lease is counted by its slots, so it must not keep room for keys that missed.
         slots.shrink_to_fit();
-        Some(self.leases.grant((session, tenant), slots, segments, hold, now))
+        let flash_of = (ns, self.namespaces.at(ns).version);
+        if !segments.is_empty() {
+            self.namespaces.at_mut(ns).pins += 1;
+        }
+        Some(self.leases.grant((session, tenant), slots, (segments, flash_of), hold, now))
     }
 
     /// Pins every slot once and leaves each in the list once; or pins none.

@@ -77,7 +77,34 @@ class Flags:
     ] = None
     drain: Annotated[
         str | None,
-        _setting("How long calls under way may take after the first signal. Default: 10s."),
+        _setting(
+            "How long the end may take after the first signal: calls under way finish, then the "
+            "hottest blocks of memory are written to flash. Default: 10s."
+        ),
+    ] = None
+    flash: Annotated[
+        list[str] | None,
+        _setting(
+            "A second tier: PATH of a file or block device, or PATH=SIZE for a file that is made. "
+            "Repeat it for several devices, up to 16. Default: none."
+        ),
+    ] = None
+    flash_budget: Annotated[
+        str | None,
+        _setting(
+            "Bytes that may be written to flash in a day, such as 2TB. Too little: blocks are not "
+            "there after a restart; too much: the device wears out early. Default: no limit."
+        ),
+    ] = None
+    flash_admission: Annotated[
+        str | None,
+        _setting(
+            "Which blocks go to flash: reuse (default: those that were used after they were "
+            "stored, or that come back), or all."
+        ),
+    ] = None
+    format: Annotated[
+        bool | None, _setting("Erase the flash devices first, whatever they hold. A flag alone.")
     ] = None
     weight: Annotated[
         str | None,

@@ -85,6 +85,41 @@ def _rows(figures: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("evicted", f"{figures['evicted']} blocks"),
         ("corrupt", f"{figures['corrupt']} blocks"),
         ("epochs", "durable" if figures["epochs_durable"] else "in memory only"),
+        *_flash_rows(figures),
+    ]
+
+
+def _flash_rows(figures: Mapping[str, Any]) -> list[tuple[str, str]]:
+    if "flash_capacity_bytes" not in figures:
+        return []
+    held = sum(tenant.get("flash_bytes", 0) for tenant in figures["tenants"].values())
+    capacity = figures["flash_capacity_bytes"]
+    claimed = f"{figures['flash_recovered']} blocks in {figures['flash_recovery_seconds']:.1f} s"
+    if figures["flash_recovering"]:
+        done, all_of = figures["flash_recovered_segments"], figures["flash_recovered_segments_max"]
+        claimed += f", {done} of {all_of} segments so far"
+    return [
+        (
+            "flash",
+            f"{show_size(held)} of {show_size(capacity)} ({share(held, capacity)}), "
+            f"{figures['flash_blocks']} blocks",
+        ),
+        *(
+            ("device", f"{device['name']}: {device['state']}, {device['engine']} {device['why']}")
+            for device in figures.get("devices", {}).values()
+        ),
+        (
+            "to flash",
+            f"{figures['flash_written']} blocks, {show_size(figures['flash_written_bytes'])}, "
+            f"{figures['flash_queued']} waiting, amplification {figures['flash_amplification']:.2f}",
+        ),
+        ("not to flash", _by_reason(figures, "flash_shed")),
+        (
+            "from flash",
+            f"{figures['flash_promoted']} blocks, {show_size(figures['flash_promoted_bytes'])}, "
+            f"{show_size(figures['flash_restore_bytes_per_second'])}/s",
+        ),
+        ("claimed", claimed),
     ]
 
 

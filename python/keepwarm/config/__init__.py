@@ -16,6 +16,7 @@ from keepwarm.config.addresses import (
     parse_admin,
 )
 from keepwarm.config.files import read_toml
+from keepwarm.config.flash import Device, flash_row, parse_admission, parse_flash
 from keepwarm.config.serve import DEFAULTS, PARSERS, Loaded, ServeConfig, default_node_name, load
 from keepwarm.config.tenants import Tenant, tenant_rows
 from keepwarm.config.units import parse_duration, parse_size, show_size
@@ -24,19 +25,23 @@ __all__ = [
     "DEFAULTS",
     "PARSERS",
     "Admin",
+    "Device",
     "Loaded",
     "ServeConfig",
     "Tenant",
     "check_private",
     "default_address",
     "default_node_name",
+    "flash_row",
     "is_socket",
     "load",
     "make_folder",
     "parse_address",
     "parse_addresses",
     "parse_admin",
+    "parse_admission",
     "parse_duration",
+    "parse_flash",
     "parse_size",
     "read_toml",
     "show_size",

@@ -22,6 +22,7 @@ from keepwarm.config.addresses import (
     parse_listen,
 )
 from keepwarm.config.files import read_toml
+from keepwarm.config.flash import Device, parse_admission, parse_flash
 from keepwarm.config.tenants import Tenant, parse_tenants, unknown
 from keepwarm.config.units import parse_duration, parse_size, shorten, show_size
 from keepwarm.errors import ConfigError
@@ -128,6 +129,10 @@ class ServeConfig:
     log_format: str
     log_level: str
     node: str
+    flash: tuple[Device, ...]
+    flash_budget: int | None
+    flash_admission: str
+    format: bool
     tenants: Mapping[str, Tenant]
 
 
@@ -149,8 +154,14 @@ PARSERS: dict[str, Callable[[object, str], Any]] = {
     "log_format": _one_of("auto", "text", "json"),
     "log_level": _one_of(*_core.log_levels()),
     "node": _parse_text,
+    "flash": parse_flash,
+    "flash_budget": parse_size,
+    "flash_admission": parse_admission,
+    "format": _parse_bool,
     "tenants": parse_tenants,
 }
+# What is asked for once, by a flag: kept in a file it would happen at each start.
+FLAG_ALONE = ("format",)
 DEFAULTS: dict[str, Any] = {
     "max_blocks": None,
     "policy": "default",
@@ -165,6 +176,10 @@ DEFAULTS: dict[str, Any] = {
     "huge_pages": "auto",
     "log_format": "auto",
     "log_level": "info",
+    "flash": (),
+    "flash_budget": None,
+    "flash_admission": "reuse",
+    "format": False,
     "tenants": {},
 }
 
@@ -203,6 +218,8 @@ def _from_file(file: str | PathLike[str] | None) -> list[tuple[str, object, str]
         return []
     table = read_toml(file, "config")
     for name in table:
+        if name in FLAG_ALONE:
+            raise ConfigError(f"{name} is in {file}: give it as the flag --{name} alone", name)
         if name not in PARSERS:
             raise unknown(f"{name} in {file}", name, list(PARSERS))
     return [(name, value, f"file {file}") for name, value in table.items()]
@@ -218,6 +235,8 @@ def _from_env(env: Mapping[str, str]) -> list[tuple[str, object, str]]:
                 "[tenants.NAME]; give it with --config or KEEPWARM_CONFIG",
                 name,
             )
+        if name in FLAG_ALONE:
+            raise ConfigError(f"{variable} is set: give it as the flag --{name} alone", name)
         if name in PARSERS:
             if env[variable]:
                 found.append((name, env[variable], variable))

@@ -12,6 +12,10 @@ from keepwarm.config.units import parse_duration, parse_size, shorten
 from keepwarm.errors import ConfigError
 
 
+TenantRow = tuple[str, str | None, int | None, float | None, int | None]
+"""A tenant as the core takes it: name, secret, quota, time to live, quota of flash."""
+
+
 @dataclass(frozen=True, slots=True)
 class Tenant:
     """One tenant of a node: its secret's file, what it may hold, how long its blocks live."""
@@ -19,11 +23,12 @@ class Tenant:
     secret: str | PathLike[str] | None = None
     quota: int | str | None = None
     ttl: float | str | None = None
+    flash_quota: int | str | None = None
 
 
 def tenant_rows(
     tenants: Mapping[str, Tenant],
-) -> list[tuple[str, str | None, int | None, float | None]]:
+) -> list[TenantRow]:
     """Tenants as the core takes them; all but `default` need a secret."""
     rows = []
     for name, tenant in tenants.items():
@@ -44,7 +49,9 @@ def tenant_rows(
         secret = None if tenant.secret is None else os.fspath(tenant.secret)
         quota = None if tenant.quota is None else parse_size(tenant.quota, f"{where}.quota")
         ttl = None if tenant.ttl is None else parse_duration(tenant.ttl, f"{where}.ttl")
-        rows.append((name, secret, quota, ttl))
+        flash = tenant.flash_quota
+        on_flash = None if flash is None else parse_size(flash, f"{where}.flash_quota")
+        rows.append((name, secret, quota, ttl, on_flash))
     return rows
 
 

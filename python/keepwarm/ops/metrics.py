@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 Kind = Literal["gauge", "counter"]
-Scope = Literal["store", "tenants", "namespaces", "server"]
+Scope = Literal["store", "tenants", "namespaces", "devices", "server"]
 
 
 class Metric(NamedTuple):
@@ -37,6 +37,7 @@ SCOPE_LABELS: dict[Scope, tuple[str, ...]] = {
     "server": (),
     "tenants": ("tenant",),
     "namespaces": ("tenant", "model", "namespace"),
+    "devices": ("device",),
 }
 
 
@@ -118,6 +119,7 @@ NAMESPACES = (
     ),
     _gauge("namespace_filling_blocks", "filling_blocks", "Incomplete blocks.", "namespaces"),
     _gauge("namespace_bytes", "bytes", "Arena bytes held.", "namespaces"),
+    _gauge("namespace_flash_blocks", "flash_blocks", "Visible blocks on flash.", "namespaces"),
 )
 SERVER = (
     _gauge("server_connections", "connections", "Connections now.", "server"),
@@ -158,7 +160,92 @@ SERVER = (
     _served("system_calls", "System calls on client sockets."),
     Metric("keepwarm_server_requests", "counter", "Requests.", "requests", "server", "request"),
 )
-CATALOGUE: tuple[Metric, ...] = STORE + TENANTS + NAMESPACES + SERVER
+
+
+def _flash(name: str, source: str, text: str) -> Metric:
+    return _gauge(f"flash_{name}", f"flash_{source}", text)
+
+
+def _flash_count(name: str, source: str, text: str) -> Metric:
+    return _count(f"flash_{name}", f"flash_{source}", text)
+
+
+def _device(name: str, text: str) -> Metric:
+    return _gauge(f"flash_device_{name}", name, text, "devices")
+
+
+def _device_count(name: str, text: str) -> Metric:
+    return _count(f"flash_device_{name}", name, text, "devices")
+
+
+FLASH = (
+    _flash("capacity_bytes", "capacity_bytes", "Bytes of all segments on flash."),
+    _flash("segment_bytes", "segment_bytes", "Bytes of one segment."),
+    _flash("blocks", "blocks", "Blocks on flash that are found."),
+    _flash("limit_blocks", "blocks_max", "Entries that the flash index can hold."),
+    _flash("index_bytes", "index_bytes", "Tables of the flash index, allocated at start."),
+    _flash("index_entry_bytes", "index_bytes_per_entry", "Flash index bytes for one entry."),
+    _flash("queued_blocks", "queued", "Blocks that wait to be written to flash."),
+    _flash("returning_blocks", "returning", "Blocks on their way back from flash."),
+    _flash("pinned_segments", "pinned_segments", "Segments that leases and reads hold."),
+    _flash("pinned_limit_segments", "pinned_segments_max", "Most segments that may be held."),
+    _flash("budget_short", "budget_short", "1 while no more may be written to flash today."),
+    _flash("recovering", "recovering", "1 while blocks of an earlier run are being claimed."),
+    _flash("recovered_segments", "recovered_segments", "Segments claimed since the start."),
+    _flash("recovered_limit_segments", "recovered_segments_max", "Segments there are to claim."),
+    _flash(
+        "recovered_blocks_per_second", "recovered_blocks_per_second", "Rate of claiming blocks."
+    ),
+    _flash("recovery_seconds", "recovery_seconds", "How long claiming took, or has taken."),
+    _flash(
+        "restore_bytes_per_second",
+        "restore_bytes_per_second",
+        "What flash gives, as measured; it makes estimates of the time to restore.",
+    ),
+    _flash(
+        "amplification_ratio",
+        "amplification",
+        "Bytes written to devices over bytes of blocks written for the first time.",
+    ),
+)
+FLASH_TENANTS = (
+    _gauge("tenant_flash_bytes", "flash_bytes", "Flash bytes of the tenant.", "tenants"),
+    _gauge(
+        "tenant_flash_quota_bytes", "flash_quota_bytes", "Flash the tenant may hold.", "tenants"
+    ),
+    _flash_count("lookup_hits", "lookup_hits", "Keys that lookups found on flash alone."),
+    _flash_count("blocks_admitted", "admitted", "Blocks chosen to be written to flash."),
+    _flash_count("blocks_written", "written", "Blocks written to flash."),
+    _flash_count("written_bytes", "written_bytes", "Bytes of blocks written to flash."),
+    _flash_count("blocks_rewritten", "rewritten", "Blocks written again because of their use."),
+    _flash_count("rewritten_bytes", "rewritten_bytes", "Bytes of blocks written again."),
+    _flash_count("blocks_promoted", "promoted", "Blocks brought back to memory."),
+    _flash_count("promoted_bytes", "promoted_bytes", "Bytes of blocks brought back."),
+    _flash_count("promotions_shed", "promotions_shed", "Blocks not brought back: no room."),
+    _flash_count("blocks_evicted", "evicted", "Blocks that made room on flash."),
+    _flash_count("blocks_expired", "expired", "Blocks on flash whose time had ended."),
+    _flash_count("blocks_outdated", "outdated", "Blocks of older epochs taken off flash."),
+    _flash_count("blocks_dropped", "dropped", "Blocks dropped from flash by request."),
+    _flash_count("blocks_corrupt", "corrupt", "Blocks on flash found to be corrupt."),
+    _flash_count("blocks_lost", "lost", "Blocks gone with their device."),
+    _flash_count("blocks_recovered", "recovered", "Blocks of an earlier run that were claimed."),
+    _flash_count("blocks_refused", "refused", "Blocks of an earlier run not wanted any more."),
+    _reasons("flash_blocks_shed", "flash_shed", "Blocks not written to flash by reason."),
+)
+DEVICES = (
+    _device("live", "1 while the flash device is in service."),
+    _device("capacity_bytes", "Bytes of the device's segments."),
+    _device("segments", "Segments of the device."),
+    _device("segments_free", "Segments of the device that are free."),
+    _device_count("read_bytes", "Bytes read from the device."),
+    _device_count("written_bytes", "Bytes written to the device, headers included."),
+    _device_count("flushes", "Flushes of the device."),
+    _device_count("errors", "Operations of the device that failed."),
+    _device("quarantined", "Operations past their time that the device may still finish."),
+)
+CATALOGUE: tuple[Metric, ...] = (
+    STORE + TENANTS + NAMESPACES + FLASH + FLASH_TENANTS + DEVICES + SERVER
+)
 
 # Of the node itself, beside the catalogue's figures: made in keepwarm.server.metrics.
 NODE_INFO = Metric("keepwarm_node_info", "gauge", "1, with what the node is in its labels.", "")
@@ -171,6 +258,7 @@ NOT_METRICS = {
     "store": {"incarnation", "policy", "arena_pages"},
     "tenants": set[str](),
     "namespaces": {"fingerprint", "tenant", "model"},
+    "devices": {"name", "engine", "state", "why"},
     "server": {
         *("pid", "node", "transport", "version", "uid", "listen"),
         *("boottime_ns", "unix_ms"),  # clocks, to compare with

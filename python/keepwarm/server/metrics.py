@@ -78,6 +78,8 @@ def _rows(scope: catalogue.Scope, figures: Mapping[str, Any]) -> Rows:
             ((table["tenant"], table["model"], table["fingerprint"][:16]), table)
             for table in figures["namespaces"].values()
         ]
+    if scope == "devices":
+        return [((str(table["name"]),), table) for table in figures.get("devices", {}).values()]
     return [((), figures if scope == "store" else figures.get("server", {}))]
 
 

@@ -17,11 +17,11 @@ import time
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import keepwarm
 from keepwarm import _core
-from keepwarm.config import Loaded, make_folder, show_size, tenant_rows
+from keepwarm.config import Loaded, flash_row, make_folder, show_size, tenant_rows
 from keepwarm.errors import ClosedError, ConfigError, NodeError
 from keepwarm.machine import Finding, findings, raise_descriptors
 from keepwarm.outcomes import nest
@@ -39,6 +39,21 @@ class State(StrEnum):
     STOPPED = "stopped"
 
 
+class Drained(NamedTuple):
+    """What the end wrote to flash."""
+
+    blocks: int
+    size: int
+    left: int
+    durable: bool
+
+    def __str__(self) -> str:
+        kept = f"wrote {self.blocks} blocks, {show_size(self.size)}, to flash"
+        if self.left:
+            kept += f"; {self.left} found no time or room"
+        return kept if self.durable else f"{kept}; the device did not confirm all of it"
+
+
 class Node:
     """One node, for one process."""
 
@@ -53,6 +68,7 @@ class Node:
         self.log: Log | None = None
         self._store: _core.Store | None = None
         self._server: _core.Server | None = None
+        self.drained: Drained | None = None
 
     @property
     def ready(self) -> bool:
@@ -100,6 +116,8 @@ class Node:
                 value = str(self.admin.address if self.admin else value or "off")
             elif name == "state_dir":
                 value = str(value or "off")
+            elif name == "flash":
+                value = [str(device) for device in value]
             out[name] = {"value": value, "origin": origin}
         return out
 
@@ -131,6 +149,12 @@ class Node:
             state_dir=config.state_dir,
             populate=config.populate,
             huge_pages=config.huge_pages,
+            flash=flash_row(
+                config.flash,
+                erase=config.format,
+                budget=config.flash_budget,
+                admission=config.flash_admission,
+            ),
         )
         self._server = _core.Server(
             self._store,
@@ -225,10 +249,15 @@ class Node:
         """Takes no more clients or puts, and waits for calls under way. True when all ended."""
         self.state = State.DRAINING
         say("draining", {"longest_s": self.config.drain})
-        if self._server is None or self._server.drain(self.config.drain):
-            return True
-        say("drain_overdue", {"longest_s": self.config.drain})
-        return False
+        began = time.monotonic()
+        ended = self._server is None or self._server.drain(self.config.drain)
+        if not ended:
+            say("drain_overdue", {"longest_s": self.config.drain})
+        if self._store is not None and self.config.flash:
+            # Whatever the calls took, flash gets a quarter of the time.
+            left = self.config.drain - (time.monotonic() - began)
+            self.drained = Drained(*self._store.drain_flash(max(left, self.config.drain / 4)))
+        return ended
 
     def stop(self) -> None:
         """Gives everything back; harmless twice."""

@@ -21,7 +21,7 @@ def run(node: Node, started: Callable[[], None], say: Callable[[str, str], None]
     """Runs a node until a signal ends it, in the main thread.
 
     `started` is called once it serves, `say` with the name and a line of each later step:
-    reloaded, draining, overdue, stopped. Raises `NodeError` if it had to end by itself.
+    reloaded, draining, overdue, drained, stopped. Raises `NodeError` if it had to end by itself.
     """
     awaited = Awaited()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -44,6 +44,8 @@ def run(node: Node, started: Callable[[], None], say: Callable[[str, str], None]
         awaited.until(lambda: draining.done)
         if not draining.result():
             say("overdue", "calls were still under way when the time to drain ended")
+        if node.drained is not None:
+            say("drained", str(node.drained))
     finally:
         stopping = awaited.call(node.stop)
         awaited.until(lambda: stopping.done)

@@ -41,7 +41,7 @@ class NodeProcess:
             *("--address", self.address),
             *("--policy", policy),
             *("--admin", "off"),
-            *("--state-dir", "off"),
+            *(() if "--state-dir" in extra else ("--state-dir", "off")),
             *extra,
         ]
         self._child: subprocess.Popen[bytes] | None = None

@@ -61,9 +61,9 @@ impl FlashIndex {
             chunks: linked.collect(),
             free_chunk: 0,
             free_chunks: chunks,
-            // Four cells for three entries, 5.3 B each: a search that fails looks at 8 cells, which
+            // Five cells for four entries, 5 B each: a search that fails looks at 13 cells, which
             // is a cache line or two.
-            table: Table::with_cells(slots, slots as usize / 3 * 4, seed),
+            table: Table::with_cells(slots, slots as usize / 4 * 5, seed),
             segments: vec![Segment::default(); segments as usize],
             listed: 0,
         }

@@ -6,6 +6,7 @@ pub mod traces;
 use std::sync::Arc;
 
 use keepwarm_store::identity::{ChainKey, NamespaceSpec, TenantSecret, Value};
+use keepwarm_store::tiers::Tier;
 use keepwarm_store::types::{BlockKey, Clock, Epoch, NamespaceId, PutOutcome};
 use keepwarm_store::{BlockPut, ManualClock, Reserve, Session, Store, StoreConfig};
 
@@ -52,6 +53,13 @@ pub fn open(config: StoreConfig) -> (Arc<Store>, Arc<ManualClock>) {
     let clock = Arc::new(ManualClock::new());
     let store = Store::open(config, clock.clone() as Arc<dyn Clock>).expect("a store");
     (store, clock)
+}
+
+/// The same over this tier.
+pub fn open_over(config: StoreConfig, tier: Arc<dyn Tier>) -> (Arc<Store>, Arc<ManualClock>) {
+    let clock = Arc::new(ManualClock::new());
+    let store = Store::open_over(config, clock.clone() as Arc<dyn Clock>, Some(tier));
+    (store.expect("a store"), clock)
 }
 
 /// Spreads a number over 128 bits.

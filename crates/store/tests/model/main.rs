@@ -11,6 +11,7 @@
 //! 4. A lookup may answer unleased.
 //! 5. A miss may be `absent` where the dictionary remembers why: the ghost list is bounded.
 //! 6. A block may move: its generation changes, its bytes do not.
+//! 7. With flash, a read may be throttled: memory has no room for a block to come back to.
 //!
 //! Everything else must agree: no other bytes, nothing visible that is incomplete, of an older
 //! epoch, dropped, expired or reported bad; what is held stays readable; `present` and `pending`
@@ -25,17 +26,25 @@ mod rare;
 mod world;
 
 use keepwarm_store::PolicyKind;
+use keepwarm_store::tiers::MemMedium;
 
 fn run(policy: PolicyKind) {
+    run_over(policy, None);
+}
+
+/// With flash behind memory, moved by hand at random moments.
+fn run_over(policy: PolicyKind, medium: Option<MemMedium>) {
     let seed = common::seed("model");
     let ops = common::scaled(100_000);
-    let mut world = world::World::new(policy, seed);
+    let has_flash = medium.is_some();
+    let mut world = world::World::new(policy, seed, medium);
     for op in 0..ops {
         world.step();
         if op % 500 == 499 {
             world.check();
         }
     }
+    let flash = world.store.flash_stats();
     let counters = world.finish();
     println!("{} after {ops} operations: {counters:?}", policy.name());
     // A run that never evicted, leased, moved on or expired would prove little.
@@ -58,6 +67,22 @@ fn run(policy: PolicyKind) {
             counters.relocated,
         ];
         assert!(seen.iter().all(|count| *count > 0), "something never happened: {seen:?}");
+        assert_eq!(flash.is_some(), has_flash);
+    }
+    if let Some(flash) = flash.filter(|_| ops >= 100_000) {
+        let counters = flash.counters;
+        println!("flash: {counters:?}");
+        let seen = [
+            counters.lookup_hits,
+            counters.written,
+            counters.promoted,
+            counters.promotions_shed,
+            counters.evicted,
+            counters.expired,
+            counters.outdated,
+            counters.dropped,
+        ];
+        assert!(seen.iter().all(|count| *count > 0), "something never happened: {seen:?}");
     }
 }
 
@@ -69,6 +94,11 @@ fn adaptive_agrees_with_a_dictionary() {
 #[test]
 fn lru_agrees_with_a_dictionary() {
     run(PolicyKind::Lru);
+}
+
+#[test]
+fn with_flash_it_agrees_with_a_dictionary() {
+    run_over(PolicyKind::Lru, Some(MemMedium::new(12, 256 << 10)));
 }
 
 #[test]

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use keepwarm_store::types::{BlockKey, Clock, Epoch, Instant, LeaseId, ShedReason};
+use keepwarm_store::tiers::{MemMedium, MemTier};
+use keepwarm_store::types::{BlockKey, Clock, Epoch, Instant, LeaseId, MissReason, ShedReason};
 use keepwarm_store::types::{NamespaceId, PutOutcome};
 use keepwarm_store::{
-    BlockPut, Counters, ManualClock, PolicyKind, ReadPin, Reserve, Session, Store, StoreConfig,
-    TenantConfig, WriteGrant,
+    BlockPut, Counters, FlashAdmission, ManualClock, PolicyKind, ReadPin, Reserve, Session, Store,
+    StoreConfig, TenantConfig, WriteGrant,
 };
 
-use crate::common::{Random, attach, key, open, spec};
+use crate::common::{Random, attach, key, open, open_over, spec};
 use crate::dictionary::{Block, Held, Known, Space, Stamp};
 
 const GRANULES: u64 = 256;
@@ -50,7 +51,7 @@ pub(super) struct OpenLease {
 }
 
 pub struct World {
-    pub(super) store: Arc<Store>,
+    pub store: Arc<Store>,
     clock: Arc<ManualClock>,
     pub(super) sessions: Vec<Session>,
     pub(super) spaces: Vec<Space>,
@@ -62,6 +63,7 @@ pub struct World {
     pub(super) pins: Vec<OpenPin>,
     pub(super) leases: Vec<OpenLease>,
     pub(super) quota: Option<u64>,
+    has_flash: bool,
 }
 
 pub(super) fn name_of(space: usize, number: u64) -> BlockKey {
@@ -74,7 +76,8 @@ fn length_of(number: u64, part: u8) -> u32 {
 }
 
 impl World {
-    pub fn new(policy: PolicyKind, seed: u64) -> World {
+    /// With `flash`, on that medium; blocks move only by `run_flash_by_hand`.
+    pub fn new(policy: PolicyKind, seed: u64, flash: Option<MemMedium>) -> World {
         let mut config = StoreConfig::new(GRANULES * 4096);
         config.policy = policy;
         config.max_blocks = Some(96);
@@ -88,7 +91,12 @@ impl World {
                 ..tenant
             });
         }
-        let (store, clock) = open(config);
+        config.flash.is_by_hand = true;
+        config.flash.admission = FlashAdmission::All;
+        let (store, clock) = match &flash {
+            Some(medium) => open_over(config, Arc::new(MemTier::open(medium))),
+            None => open(config),
+        };
         let sessions = vec![store.session(), store.session()];
         let space = |(at, (tenant, model, parts)): (usize, &(&str, &str, u8))| {
             let spec = spec(tenant, model, *parts);
@@ -112,6 +120,7 @@ impl World {
             pins: Vec::new(),
             leases: Vec::new(),
             quota: Some(200_000),
+            has_flash: flash.is_some(),
         }
     }
 
@@ -136,6 +145,9 @@ impl World {
     }
 
     pub fn step(&mut self) {
+        if self.has_flash && self.random.chance(6) {
+            self.store.run_flash_by_hand();
+        }
         match self.random.below(100) {
             0..30 => self.put(),
             30..38 => self.close_grant(),
@@ -349,6 +361,8 @@ impl World {
                     self.close_pin();
                 }
             }
+            // No room to come back to; whether it is there the next call tells.
+            Err(MissReason::Throttled) if self.has_flash => {}
             Err(reason) => self.spaces[space].missed(number, Some(reason), is_held, now),
         }
     }

@@ -15,6 +15,7 @@ use super::counts::add;
 use super::ending::Ending;
 use super::node::{Load, Node};
 use super::principals::Right;
+use crate::ahead::Ahead;
 use crate::channel::{Channel, receive_all};
 use crate::codec::Body;
 use crate::deadline::Deadline;
@@ -175,7 +176,13 @@ impl<'a, C: Channel> Conversation<'a, C> {
         let asked = request.asks.iter().map(|ask| u64::from(ask.length)).sum();
         let full = self.sharing.groups.len() >= LOCATED_GROUPS_MAX;
         let (mut pins, mut bytes) = (Vec::new(), 0);
+        let mut ahead = Ahead::of(&self.session);
         let mut place = |index, ask: &crate::messages::GetAsk| {
+            if let Some(ahead) = &mut ahead {
+                let name = |ask: &crate::messages::GetAsk| (ask.key, u64::from(ask.length));
+                let namespace = (request.namespace, request.epoch);
+                ahead.come_to(&self.session, namespace, &request.asks, index as usize, name);
+            }
             let more = bytes + u64::from(ask.length);
             let beyond =
                 pins.len() == LOCATED_BLOCKS_MAX || (!pins.is_empty() && more > LOCATED_BYTES_MAX);
