@@ -111,7 +111,8 @@ def _flash_rows(figures: Mapping[str, Any]) -> list[tuple[str, str]]:
         (
             "to flash",
             f"{figures['flash_written']} blocks, {show_size(figures['flash_written_bytes'])}, "
-            f"{figures['flash_queued']} waiting, amplification {figures['flash_amplification']:.2f}",
+            f"{figures['flash_queued']} waiting, "
+            f"amplification {figures['flash_amplification']:.2f}",
         ),
         ("not to flash", _by_reason(figures, "flash_shed")),
         (

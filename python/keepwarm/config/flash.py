@@ -14,9 +14,7 @@ from keepwarm.errors import ConfigError
 DEVICES_MAX = 16
 ADMISSIONS = ("reuse", "all")
 
-FlashRow = tuple[
-    list[tuple[str, int | None]], bool, int | None, str, int | None, float | None
-]
+FlashRow = tuple[list[tuple[str, int | None]], bool, int | None, str, int | None, float | None]
 """Flash as the core takes it: devices, format, bytes a day, admission, segment bytes, patience."""
 
 

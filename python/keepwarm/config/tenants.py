@@ -11,7 +11,6 @@ from os import PathLike
 from keepwarm.config.units import parse_duration, parse_size, shorten
 from keepwarm.errors import ConfigError
 
-
 TenantRow = tuple[str, str | None, int | None, float | None, int | None]
 """A tenant as the core takes it: name, secret, quota, time to live, quota of flash."""
 
