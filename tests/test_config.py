@@ -155,8 +155,8 @@ def test_tenants_come_from_the_file(folder: Path) -> None:
     tenants = load({}, {}, file).config.tenants
     assert tenants == {"a": Tenant("/s", "1MiB", "1h"), "default": Tenant()}
     assert config.tenant_rows(tenants) == [
-        ("a", "/s", 1 << 20, 3600.0),
-        ("default", None, None, None),
+        ("a", "/s", 1 << 20, 3600.0, None, None),
+        ("default", None, None, None, None, None),
     ]
 
 
@@ -167,6 +167,8 @@ BAD_FILES = {
     "[tenants.a]\nquota = 5": "tenants.a has no secret: give the path of a file",
     '[tenants.default]\nsecret = "x"': "tenants.default has a secret, but tenant default has a",
     '[tenants.a]\nsecret = "x"\nquota = "much"': "tenants.a.quota is 'much': give bytes",
+    '[tenants.a]\nsecret = "x"\npriority_max = 4': "tenants.a.priority_max is 4: give a whole",
+    '[tenants."a.b"]\nsecret = "x"': "tenants.a.b has a dot in its name",
     "tenants = 3": r"tenants is 3: give tables \[tenants.NAME\]",
     "[tenants]\na = 3": r"tenants.a is 3: give a table \[tenants.a\]",
     'capacity = "some"': "capacity is 'some': give bytes.*from file",

@@ -1,5 +1,7 @@
 //! Small, valid inputs for every target, from which the fuzzer finds its way.
 
+use std::time::Duration;
+
 use keepwarm_store::arena::{Extent, Extents};
 use keepwarm_store::flash::format::{
     BlockEntry, Record, RecordPlace, Superblock, encode_record, encode_segment, encode_superblock,
@@ -7,7 +9,8 @@ use keepwarm_store::flash::format::{
 use keepwarm_store::identity::{ChainKey, TenantSecret};
 use keepwarm_store::tiers::TierNamespace;
 use keepwarm_store::types::{
-    BlockKey, Epoch, Generation, GetOutcome, LeaseId, MissReason, NamespaceId, PutOutcome, Tier,
+    BlockKey, Epoch, Generation, GetOutcome, LeaseId, MissReason, NamespaceId, Priority,
+    PutOutcome, Terms, Tier,
 };
 use keepwarm_store::{Event, EventBatch, EventKind, Hit, Lookup, Reported};
 use keepwarm_wire::codec::Body;
@@ -33,6 +36,7 @@ pub fn requests() -> Vec<(Opcode, Vec<u8>)> {
     let spec = namespace();
     let key_check = ChainKey::new(&spec, &TenantSecret::public_default()).key_check();
     let (namespace, epoch, incarnation, lease) = (NAMESPACE, EPOCH, 1, LeaseId(1));
+    let terms = Terms { ttl: Some(Duration::from_secs(1)), priority: Priority::new(2) };
     let keys = KEYS.to_vec();
     let key = KEYS[0];
     let get = GetAsk { key, part: 0, length: 3 };
@@ -49,7 +53,7 @@ pub fn requests() -> Vec<(Opcode, Vec<u8>)> {
         (Opcode::Hello, bytes(&Greeting { credential, ..greeting })),
         (
             Opcode::Attach,
-            bytes(&AttachRequest { encoding: spec.encoding().to_vec(), key_check, epoch }),
+            bytes(&AttachRequest { encoding: spec.encoding().to_vec(), key_check, epoch, terms }),
         ),
         (Opcode::Put, bytes(&PutRequest { namespace, epoch, asks: vec![put] })),
         (Opcode::PutData, bytes(&PutDataHead { index: 0 })),

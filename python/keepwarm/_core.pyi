@@ -34,7 +34,7 @@ __version__: str
 _Facts = tuple[bytes | None, bytes | None, list[tuple[bytes, int, int]]]
 _At = tuple[int, object] | None
 _Row = tuple[str, bytes | None, int | None, str | None]
-_Tenant = tuple[str, str | PathLike[str] | None, int | None, float | None, int | None]
+_Tenant = tuple[str, str | PathLike[str] | None, int | None, float | None, int | None, int | None]
 _Flash = tuple[list[tuple[str, int | None]], bool, int | None, str, int | None, float | None]
 
 _LogRow = tuple[str, str, int, dict[str, int | float | str]]
@@ -157,7 +157,14 @@ class Memory:
         timing: tuple[float, float] | None = None,
     ) -> Memory: ...
     def nodes(self) -> list[dict[str, str | int | float | bool | None]]: ...
-    def attach(self, namespace: Namespace, epoch: int, deadline_s: float) -> Space: ...
+    def attach(
+        self,
+        namespace: Namespace,
+        epoch: int,
+        deadline_s: float,
+        ttl_s: float | None,
+        priority: int | None,
+    ) -> Space: ...
     def stat(self, deadline_s: float) -> dict[str, int | float | str]: ...
     def health(self) -> dict[str, str | int | None]: ...
     def counts(self) -> dict[str, int | float | bool | str | dict[str, int]]: ...

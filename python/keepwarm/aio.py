@@ -228,10 +228,17 @@ class AsyncMemory:
         self._memory = memory
 
     async def attach(
-        self, namespace: Namespace, epoch: int | None = None, deadline_s: float = DEADLINE_S
+        self,
+        namespace: Namespace,
+        epoch: int | None = None,
+        deadline_s: float = DEADLINE_S,
+        *,
+        ttl: float | str | None = None,
+        priority: int | None = None,
     ) -> Space:
         """See `Memory.attach`."""
-        return await _run(self._memory, self._memory.attach, deadline_s, namespace, epoch)
+        attach = functools.partial(self._memory.attach, ttl=ttl, priority=priority)
+        return await _run(self._memory, attach, deadline_s, namespace, epoch)
 
     async def stat(self, deadline_s: float = DEADLINE_S) -> dict[str, Any]:
         """See `Memory.stat`."""

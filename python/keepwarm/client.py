@@ -28,6 +28,7 @@ from keepwarm.config import (
     parse_flash,
     parse_size,
     tenant_rows,
+    terms,
 )
 from keepwarm.errors import ArgumentError, AttachError, ClosedError
 from keepwarm.identity import BufferLike, Namespace
@@ -181,12 +182,22 @@ class Memory:
         self._spaces: weakref.WeakValueDictionary[int, Space] = weakref.WeakValueDictionary()
 
     def attach(
-        self, namespace: Namespace, epoch: int | None = None, deadline_s: float = DEADLINE_S
+        self,
+        namespace: Namespace,
+        epoch: int | None = None,
+        deadline_s: float = DEADLINE_S,
+        *,
+        ttl: float | str | None = None,
+        priority: int | None = None,
     ) -> Space:
         """Opens a namespace. A node that is there and refuses it raises `AttachError`.
 
         Without `epoch` the space takes the node's. A given one says with which weights the caller
         computes: the node moves to a larger one, and refuses a smaller one.
+
+        `ttl` (seconds, or text such as 90m) and `priority` (0 leaves memory first, 3 last; 1 if
+        nobody says) hold for all blocks of the namespace that are stored from then on, whoever
+        stores them, until an attach names others. The node's configuration bounds both.
 
         A node that is not there is no error: calls miss until it is; if it refuses then, they
         miss with `identity`, and `Space.problem` says why.
@@ -198,7 +209,8 @@ class Memory:
         if self._core.health()["state"] == "closed":
             raise ClosedError("the memory is closed: open it, or connect, again")
         asked = 0 if epoch is None else whole("epoch", epoch, 32)
-        core = self._core.attach(namespace._core, asked, left(deadline_s))
+        ttl_s, priority = terms(ttl, priority)
+        core = self._core.attach(namespace._core, asked, left(deadline_s), ttl_s, priority)
         if epoch is not None and core.epoch > asked:
             current = core.epoch
             core.close()

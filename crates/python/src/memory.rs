@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use keepwarm_store::types::Epoch;
+use keepwarm_store::types::{Epoch, Priority, Terms};
 use keepwarm_wire::address::Address;
 use keepwarm_wire::client::{
     ClientError, ConnectConfig, ConnectError, HealthState, Memory as Inner, TransportChoice,
@@ -13,7 +13,7 @@ use pyo3::types::PyDict;
 use crate::access::{Files, credentials};
 use crate::addresses::parse;
 use crate::codes::{miss_names, shed_names};
-use crate::errors::{AttachError, ConfigError, NodeError, detached, fault};
+use crate::errors::{ArgumentError, AttachError, ConfigError, NodeError, detached, fault};
 use crate::identity::Namespace;
 use crate::space::{Space, raised, seconds};
 use crate::store::{Store, figures};
@@ -102,10 +102,13 @@ impl Memory {
         namespace: &Namespace,
         epoch: u32,
         deadline_s: f64,
+        ttl_s: Option<f64>,
+        priority: Option<u8>,
     ) -> PyResult<Space> {
         let deadline = seconds(deadline_s, "deadline_s")?;
+        let terms = terms(ttl_s, priority)?;
         let (spec, check) = (namespace.spec.clone(), namespace.key_check_bytes());
-        let work = || self.inner.attach_within(spec, check, Epoch(epoch), deadline);
+        let work = || self.inner.attach_on(spec, check, Epoch(epoch), terms, deadline);
         let attached = detached(py, work).map_err(fault)?;
         attached.map(Space::new).map_err(|refused| match self.inner.health().state {
             HealthState::Closed => raised(ClientError::Closed),
@@ -204,4 +207,17 @@ fn refused(error: ConnectError) -> PyErr {
         ConnectError::Credentials(_) => ConfigError::new_err((text, "credentials")),
         _ => NodeError::new_err(text),
     }
+}
+
+/// What the blocks of an attached namespace are stored on.
+fn terms(ttl_s: Option<f64>, priority: Option<u8>) -> PyResult<Terms> {
+    let ttl = ttl_s.map(|time| seconds(time, "ttl_s")).transpose()?;
+    let priority = match priority {
+        None => None,
+        Some(number) => Some(Priority::new(number).ok_or_else(|| {
+            let text = format!("priority is {number}: give a whole number from 0 to 3");
+            ArgumentError::new_err(text)
+        })?),
+    };
+    Ok(Terms { ttl, priority })
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use keepwarm_store::arena::{ArenaError, HugePages};
 use keepwarm_store::identity::TenantSecret;
 use keepwarm_store::retune::TenantTuning;
+use keepwarm_store::types::Priority;
 use keepwarm_store::{
     PolicyKind, Store as Inner, StoreConfig, StoreError, SystemClock, TenantConfig,
 };
@@ -18,8 +19,9 @@ use crate::errors::{ClosedError, ConfigError, NodeError, detached, fault, identi
 use crate::flash::{FlashRow, flash_config};
 use crate::space::seconds;
 
-/// A tenant: name, secret file, quota in bytes, time to live in seconds, quota of flash in bytes.
-type Tenant = (String, Option<PathBuf>, Option<u64>, Option<f64>, Option<u64>);
+/// A tenant: name, secret file, quota in bytes, time to live in seconds, quota of flash in bytes,
+/// highest priority.
+type Tenant = (String, Option<PathBuf>, Option<u64>, Option<f64>, Option<u64>, Option<u8>);
 
 /// What a tenant is to have from now on: name, quota in bytes, time to live in seconds.
 type Tuning = (String, Option<u64>, Option<f64>);
@@ -155,14 +157,18 @@ fn time_to_live(time: f64, name: &str) -> PyResult<Duration> {
 }
 
 fn tenant_config(
-    (name, secret, quota_bytes, ttl_s, flash_quota_bytes): Tenant,
+    (name, secret, quota_bytes, ttl_s, flash_quota_bytes, priority_max): Tenant,
 ) -> PyResult<TenantConfig> {
     let secret = match secret {
         Some(path) => TenantSecret::from_file(&path).map_err(identity)?,
         None => TenantSecret::public_default(),
     };
     let ttl = ttl_s.map(|time| time_to_live(time, "ttl_s")).transpose()?;
-    Ok(TenantConfig { name, secret, quota_bytes, flash_quota_bytes, ttl })
+    let priority_max = priority_max.map_or(Ok(Priority::MAX), |number| {
+        let text = || format!("priority_max is {number}: give a whole number from 0 to 3");
+        Priority::new(number).ok_or_else(|| ConfigError::new_err((text(), "priority_max")))
+    })?;
+    Ok(TenantConfig { name, secret, quota_bytes, flash_quota_bytes, ttl, priority_max })
 }
 
 fn refused(error: StoreError) -> PyErr {

@@ -6,8 +6,7 @@ use crate::index::parts::Place;
 use crate::index::{Slot, State};
 use crate::inner::{Inner, Seen};
 use crate::log::{self, Event};
-use crate::policy::Policy;
-use crate::types::{BlockKey, Instant, MissReason, NamespaceId, Tier};
+use crate::types::{BlockKey, Instant, MissReason, NamespaceId, Priority, Tier};
 
 /// Why a complete block leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,15 +49,17 @@ impl Inner {
         let space = self.namespaces.at_mut(entry.ns);
         space.filling -= 1;
         space.live += 1;
-        let (number, era) = (space.tenant, space.era);
+        let (number, era, terms) = (space.tenant, space.era, space.terms);
         let is_back = self.is_returning(slot);
         let tenant = &mut self.tenants[number];
         tenant.filling -= 1;
         let meta = self.index.meta_mut(slot);
-        meta.complete();
-        meta.expiry = tenant.expiry(self.opened, now);
-        let left = self.ghosts.evicted_since(era, entry.key, tenant.evictions);
-        tenant.policy.insert(&mut self.index.slots, slot, left);
+        let priority = terms.priority.unwrap_or(Priority::NORMAL).min(tenant.priority_max);
+        meta.complete(priority);
+        meta.expiry = tenant.expiry(terms.ttl, self.opened, now);
+        let left = self.ghosts.evicted_since(era, entry.key, tenant.order.evictions(priority));
+        let granules = self.parts.summary(slot).granules;
+        tenant.order.insert(&mut self.index.slots, slot, granules, left);
         tenant.blocks += 1;
         tenant.counters.blocks_stored += u64::from(!is_back);
         self.ghosts.forget(era, entry.key);
@@ -103,7 +104,7 @@ impl Inner {
     /// now, or with its last pin.
     pub fn hide(&mut self, slot: Slot, why: Leaves) {
         let tenant = self.tenant_of(slot);
-        self.tenants[tenant].policy.remove(&mut self.index.slots, slot);
+        self.tenants[tenant].order.remove(&mut self.index.slots, slot);
         self.hide_unordered(slot, why);
     }
 
@@ -126,10 +127,9 @@ impl Inner {
         }
         let is_on_flash = self.leaves_memory(slot, why);
         let makes_room = matches!(why, Leaves::Evicted | Leaves::Quota);
-        if makes_room {
-            let evictions = &mut self.tenants[number].evictions;
-            *evictions = evictions.wrapping_add(1);
-        }
+        let granules = self.parts.summary(slot).granules;
+        let order = &mut self.tenants[number].order;
+        let evictions = order.leave(&self.index.slots, slot, granules, makes_room);
         let reason = match why {
             _ if is_on_flash && !makes_room => None,
             _ if !is_live => Some(outdated).filter(|reason| *reason == MissReason::Epoch),
@@ -145,7 +145,7 @@ impl Inner {
         }
         match reason {
             Some(reason) => {
-                let when = makes_room.then_some(self.tenants[number].evictions);
+                let when = makes_room.then_some(evictions);
                 self.ghosts.remember(era, entry.key, reason, when);
             }
             None => self.ghosts.forget(era, entry.key),

@@ -3,9 +3,9 @@
 
 use crate::index::{Slot, State};
 use crate::inner::Inner;
-use crate::policy::Policy;
 use crate::store::Store;
 use crate::tenants::Tenant;
+use crate::types::Priority;
 
 impl Store {
     /// Counts everything again and says what does not add up.
@@ -142,9 +142,10 @@ impl Inner {
     fn check_policies(&self) -> Result<(), String> {
         let mut seen = vec![false; self.index.capacity() as usize];
         for (number, tenant) in self.tenants.iter().enumerate() {
-            let mut wrong = None;
-            let adds_up = tenant.policy.visit(&self.index.slots, |slot| {
+            let (mut wrong, mut granules) = (None, [0; Priority::COUNT]);
+            let adds_up = tenant.order.visit(&self.index.slots, |slot| {
                 let is_ready = self.index.meta(slot).state() == State::Ready;
+                granules[self.index.meta(slot).priority().index()] += self.block_granules(slot);
                 let is_first = !std::mem::replace(&mut seen[slot as usize], true);
                 if !is_ready || !is_first || self.tenant_of(slot) != number {
                     wrong = Some(slot);
@@ -153,7 +154,11 @@ impl Inner {
             if !adds_up || wrong.is_some() {
                 return Err(format!("policy of tenant {}: links, slot {wrong:?}", tenant.name));
             }
-            equal("blocks of a tenant", u64::from(tenant.policy.len()), tenant.blocks)?;
+            for (at, granules) in granules.into_iter().enumerate() {
+                let priority = Priority::new(at as u8).expect("one of them");
+                equal("granules of a class", granules, tenant.order.granules(priority))?;
+            }
+            equal("blocks of a tenant", u64::from(tenant.order.len()), tenant.blocks)?;
         }
         let ready = self.used_slots().filter(|(_, state)| *state == State::Ready).count();
         equal("blocks in policies", seen.iter().filter(|seen| **seen).count(), ready)

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::arena::HugePages;
 use crate::flash::{FlashPath, FlashSettings};
 use crate::identity::{DEFAULT_TENANT, TenantSecret};
+use crate::types::Priority;
 
 /// Which block leaves first when room is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Hash)]
@@ -56,15 +57,25 @@ pub struct TenantConfig {
     pub quota_bytes: Option<u64>,
     /// Bytes of flash that it may hold, whole segments; none: all of it.
     pub flash_quota_bytes: Option<u64>,
-    /// How long its blocks live after they were stored; none: the store's default.
+    /// How long its blocks live after they were stored; none: the store's
+    /// default. Also the most that a namespace may ask for.
     pub ttl: Option<Duration>,
+    /// Most that a namespace may ask for.
+    pub priority_max: Priority,
 }
 
 impl TenantConfig {
     /// The tenant of everyone who did not ask for another.
     pub fn public_default() -> TenantConfig {
         let (name, secret) = (DEFAULT_TENANT.to_string(), TenantSecret::public_default());
-        TenantConfig { name, secret, quota_bytes: None, flash_quota_bytes: None, ttl: None }
+        TenantConfig {
+            name,
+            secret,
+            quota_bytes: None,
+            flash_quota_bytes: None,
+            ttl: None,
+            priority_max: Priority::MAX,
+        }
     }
 }
 

@@ -43,8 +43,6 @@ pub struct Event {
 pub enum EventFilter {
     /// All: for an operator's own router.
     All,
-    /// One tenant's.
-    Tenant(String),
     /// One namespace's.
     Namespace(NamespaceId),
 }

@@ -3,7 +3,7 @@
 use crate::config::PolicyKind;
 use crate::index::{CHUNK, Index, NONE, Run};
 use crate::policy::{AnyPolicy, Policy, Use};
-use crate::types::BlockKey;
+use crate::types::{BlockKey, Priority};
 
 /// The very tables and code that the store uses, without its lock, arena and accounting.
 pub struct IndexProbe {
@@ -26,7 +26,7 @@ impl IndexProbe {
     /// Adds a complete block.
     pub fn insert(&mut self, key: BlockKey) {
         let slot = self.index.insert(1, key, 0).expect("room for the key");
-        self.index.meta_mut(slot).complete();
+        self.index.meta_mut(slot).complete(Priority::NORMAL);
         self.policy.insert(&mut self.index.slots, slot, None);
     }
 

@@ -19,7 +19,7 @@ use crate::index::{Index, Slot, State};
 use crate::leases::{Lease, Leases};
 use crate::namespaces::Namespaces;
 use crate::pending::Fillings;
-use crate::policy::Policy;
+use crate::shares::share_out;
 use crate::stats::Counters;
 use crate::tenants::{Tenant, ticks};
 use crate::types::{BlockKey, Generation, Instant, MissReason, NamespaceId};
@@ -127,6 +127,16 @@ impl Inner {
         &mut self.tenants[tenant].counters
     }
 
+    /// Whether any block may have an end.
+    pub fn has_ttl(&self) -> bool {
+        let by_tenant = self.tenants.iter().any(Tenant::has_ttl);
+        by_tenant || self.namespaces.iter().any(|(_, space)| space.terms.ttl.is_some())
+    }
+
+    pub fn share_out(&mut self) {
+        share_out(&mut self.tenants, self.allocator.granules().into());
+    }
+
     pub fn next_generation(&mut self) -> Generation {
         self.next_generation = self.next_generation.wrapping_add(1);
         Generation(self.next_generation)
@@ -215,7 +225,7 @@ impl Inner {
     fn rewind_if_skipped(&mut self, slot: Slot) {
         if !self.index.slots.is_pinned(slot) && self.index.meta_mut(slot).take_skipped() {
             let tenant = self.tenant_of(slot);
-            self.tenants[tenant].policy.rewind();
+            self.tenants[tenant].order.rewind(&self.index.slots, slot);
         }
     }
 

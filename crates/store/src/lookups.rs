@@ -7,7 +7,7 @@ use crate::cold::ColdSlot;
 use crate::index::{CHUNK, NONE, Run, Slot};
 use crate::inner::{Inner, Seen};
 use crate::outcome::{Hit, KEYS_MAX, Lookup};
-use crate::policy::{Policy, Use};
+use crate::policy::Use;
 use crate::session::Session;
 use crate::types::{BlockKey, Epoch, Instant, LeaseId, MissReason, NamespaceId, Tier};
 
@@ -289,7 +289,7 @@ impl Inner {
             for slot in found.iter() {
                 match self.see(*slot, version, tick) {
                     Seen::Ready => {
-                        self.tenants[tenant].policy.touch(&mut self.index.slots, *slot, how);
+                        self.tenants[tenant].order.touch(&mut self.index.slots, *slot, how);
                         if self.cold.is_some() {
                             self.used_in_memory(*slot, how, now);
                         }

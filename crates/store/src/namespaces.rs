@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::identity::NamespaceSpec;
-use crate::types::{Epoch, MissReason, NamespaceId};
+use crate::types::{Epoch, MissReason, NamespaceId, Terms};
 
 /// One namespace, and counts of everything that it has here.
 #[derive(Debug)]
@@ -12,6 +12,8 @@ pub(crate) struct Namespace {
     /// Number of its tenant.
     pub tenant: usize,
     pub epoch: Epoch,
+    /// For blocks stored from now on: the latest attach that named each.
+    pub terms: Terms,
     /// Moves on with every epoch and drop; blocks of other versions are hidden.
     pub version: u32,
     /// Blocks of versions below were dropped, not outdated.
@@ -86,6 +88,12 @@ impl Namespace {
         self.era = era;
     }
 
+    /// Takes what an attach names.
+    pub fn agree(&mut self, terms: Terms) {
+        self.terms.ttl = terms.ttl.or(self.terms.ttl);
+        self.terms.priority = terms.priority.or(self.terms.priority);
+    }
+
     /// Starts counting versions again; only when no block of an old one is left.
     pub fn restart_versions(&mut self) {
         (self.version, self.dropped_below) = (0, 0);
@@ -156,6 +164,7 @@ impl Namespaces {
             spec,
             tenant,
             epoch,
+            terms: Terms::default(),
             version: 0,
             dropped_below: 0,
             era,

@@ -7,7 +7,7 @@ use crate::index::parts::Place;
 use crate::index::{Slot, State};
 use crate::log::{self, Event};
 use crate::outcome::Reported;
-use crate::policy::{Policy, Use};
+use crate::policy::Use;
 use crate::session::Session;
 use crate::store::{Locked, Store};
 use crate::types::{BlockKey, Epoch, Generation, MissReason, NamespaceId};
@@ -118,7 +118,7 @@ impl Store {
         if is_used && inner.index.meta(slot).state() == State::Ready {
             let tenant = inner.tenant_of(slot);
             let inner = &mut *inner;
-            inner.tenants[tenant].policy.touch(&mut inner.index.slots, slot, Use::Read);
+            inner.tenants[tenant].order.touch(&mut inner.index.slots, slot, Use::Read);
             if inner.cold.is_some() {
                 inner.used_in_memory(slot, Use::Read, self.clock.now());
             }

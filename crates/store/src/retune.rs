@@ -34,6 +34,7 @@ impl Store {
         for (place, tuning) in places?.into_iter().zip(tenants) {
             inner.tenants[place].retune(tuning.quota_bytes, tuning.ttl);
         }
+        inner.share_out();
         Ok(())
     }
 }

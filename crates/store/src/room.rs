@@ -1,8 +1,8 @@
 //! Making room: what leaves, whose, and what moves so that free space joins.
 //!
 //! In this order: a tenant beyond its quota gives of its own; hidden blocks go before any other;
-//! then the tenant furthest above its share (use over quota, over the arena where it has none)
-//! gives the block that its policy names; and where enough is free but scattered, blocks move.
+//! then the tenant furthest above its share (`shares.rs`), or the asking one, gives the block that
+//! its order names (`classes.rs`); and where enough is free but scattered, blocks move.
 //! Pinned blocks stay. What one put evicts and moves is bounded by a small multiple of what it
 //! needs, and it lets go of the lock between steps; what does not suffice then is shed.
 
@@ -11,11 +11,11 @@ use parking_lot::MutexGuard;
 use crate::arena::{Arena, Extents};
 use crate::arena_bytes::copy_between;
 use crate::blocks::Leaves;
+use crate::classes::Picked;
 use crate::index::parts::{Place, part_need, pool_need};
 use crate::index::{Slot, State};
 use crate::inner::{Inner, Seen};
-use crate::policy::Policy;
-use crate::tenants::furthest_above;
+use crate::shares::{Scarce, Whole, who_gives};
 use crate::types::{Instant, ShedReason};
 
 /// Slots that one eviction looks at for hidden blocks.
@@ -53,6 +53,8 @@ pub(crate) struct Need {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Which {
     Any,
+    /// Any; entries are what is scarce.
+    Entry,
     /// Those that hold records of the parts' pool: no other brings one back.
     Pooled,
 }
@@ -160,11 +162,12 @@ pub(crate) fn make_room(
         }
         work.permit(inner, need)?;
         if lacks_records {
-            let evicted = inner.evict_one(need.now, Which::Pooled);
+            let evicted = inner.evict_one(need, Which::Pooled);
             work.count(evicted, ShedReason::Busy)?;
         } else {
-            let evicted = inner.evict_one(need.now, Which::Any);
-            work.count(evicted, inner.why_full())?;
+            let which = if lacks_slot { Which::Entry } else { Which::Any };
+            let evicted = inner.evict_one(need, which);
+            work.count(evicted, inner.why_nobody_gives())?;
         }
     }
 }
@@ -201,49 +204,65 @@ impl Inner {
         self.index.meta(slot).state() == State::Ready && !self.index.slots.is_pinned(slot)
     }
 
+    /// Why nobody gives: with several tenants, what is left is within their shares.
+    fn why_nobody_gives(&self) -> ShedReason {
+        match self.why_full() {
+            ShedReason::Busy if self.tenants.len() > 1 => ShedReason::Quota,
+            reason => reason,
+        }
+    }
+
     fn why_full(&self) -> ShedReason {
         let is_pinned = self.leased > 0 || self.reads > 0;
         if is_pinned { ShedReason::Leased } else { ShedReason::Busy }
     }
 
-    /// Lets one block go, whoever's it is.
-    fn evict_one(&mut self, now: Instant, which: Which) -> Evicted {
+    /// Lets one block go, of whoever has to give.
+    fn evict_one(&mut self, need: Need, which: Which) -> Evicted {
         if self.hidden > 0 {
-            let taken = self.sweep(SWEEP_EACH, now);
+            let taken = self.sweep(SWEEP_EACH, need.now);
             if taken > 0 {
                 return Evicted::Some(taken);
             }
         }
-        let arena = u64::from(self.allocator.granules());
+        let granules = u64::from(self.allocator.granules());
+        let whole = Whole { granules, entries: self.index.capacity().into() };
+        let asking = self.namespaces.at(need.ns).tenant;
+        let (scarce, is_scattered) = match which {
+            Which::Any => (Scarce::Space, self.allocator.free_granules() >= need.granules),
+            Which::Entry => (Scarce::Entries, false),
+            // Part records are nobody's share.
+            Which::Pooled => (Scarce::Entries, true),
+        };
         let mut tried = vec![false; self.tenants.len()];
-        while let Some(tenant) = furthest_above(&self.tenants, arena, &tried) {
-            match self.evict_of(tenant, now, Leaves::Evicted, which) {
+        loop {
+            let gives = who_gives(&self.tenants, asking, scarce, whole, is_scattered, &tried);
+            let Some(tenant) = gives else { return Evicted::Nothing };
+            match self.evict_of(tenant, need.now, Leaves::Evicted, which) {
                 Evicted::Nothing => tried[tenant] = true,
                 evicted => return evicted,
             }
         }
-        Evicted::Nothing
     }
 
-    /// Lets the block go that the tenant's policy names.
+    /// Lets the block go that the tenant's order names.
     fn evict_of(&mut self, tenant: usize, now: Instant, why: Leaves, which: Which) -> Evicted {
-        let (parts, policy) = (&self.parts, &mut self.tenants[tenant].policy);
-        let enough = policy.len().saturating_mul(4).saturating_add(4);
-        let looks = enough.min(LOOKS_MAX);
+        let (parts, order) = (&self.parts, &mut self.tenants[tenant].order);
         let is_for_pool = which == Which::Pooled;
         if is_for_pool {
-            policy.rewind();
+            order.rewind_all();
         }
-        let victim = policy.evict(&mut self.index.slots, looks, |slots, slot| {
+        let picked = order.evict(&mut self.index.slots, LOOKS_MAX, |slots, slot| {
             !slots.is_pinned(slot) && (!is_for_pool || parts.has_pooled(slot))
         });
         if is_for_pool {
             // It passed over blocks that may leave for another reason.
-            policy.rewind();
+            order.rewind_all();
         }
-        let Some(slot) = victim else {
-            let is_all = looks == enough || is_for_pool;
-            return if is_all { Evicted::Nothing } else { Evicted::OutOfLooks };
+        let slot = match picked {
+            Picked::Slot(slot) => slot,
+            Picked::OutOfLooks if !is_for_pool => return Evicted::OutOfLooks,
+            Picked::OutOfLooks | Picked::Nothing => return Evicted::Nothing,
         };
         let version = self.namespaces.at(self.index.entry(slot).ns).version;
         let why = match self.see(slot, version, self.tick_of(now)) {

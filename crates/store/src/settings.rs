@@ -14,6 +14,7 @@ use crate::inner::Inner;
 use crate::leases::Leases;
 use crate::namespaces::Namespaces;
 use crate::pending::Fillings;
+use crate::shares::share_out;
 use crate::tenants::Tenant;
 use crate::types::Instant;
 
@@ -72,6 +73,10 @@ pub(crate) fn settle(mut config: StoreConfig) -> Result<StoreConfig, StoreError>
     if config.tenants.len() > TENANTS_MAX {
         return Err(refuse("tenants", config.tenants.len(), format!("at most {TENANTS_MAX}")));
     }
+    if let Some(tenant) = config.tenants.iter().find(|tenant| tenant.name.contains('.')) {
+        // Figures are named by it, and a dot parts their names.
+        return Err(refuse("tenants", &tenant.name, "a name without a dot"));
+    }
     let mut names: Vec<_> = config.tenants.iter().map(|tenant| tenant.name.as_str()).collect();
     names.sort_unstable();
     if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
@@ -92,11 +97,13 @@ impl Inner {
         let granules = (config.capacity_bytes / GRANULE_BYTES as u64) as u32;
         let limits = config.limits.clone();
         let tenant = |tenant: &TenantConfig| Tenant::new(tenant.clone(), config.policy, config.ttl);
+        let mut tenants: Vec<_> = config.tenants.iter().map(tenant).collect();
+        share_out(&mut tenants, granules.into());
         Inner {
             index: Index::new(blocks, [seeds[1], seeds[2]]),
             parts: Parts::new(blocks),
             allocator: Allocator::new(granules),
-            tenants: config.tenants.iter().map(tenant).collect(),
+            tenants,
             namespaces: Namespaces::new(limits.namespaces_max),
             ghosts: Ghosts::new(limits.ghosts.expect("settled"), seeds[3]),
             leases: Leases::new(limits.leases_max, limits.lease_slots_max, config.tenants.len()),

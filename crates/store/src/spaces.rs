@@ -14,7 +14,7 @@ use crate::outcome::{Attached, KEYS_MAX};
 use crate::session::Session;
 use crate::store::Store;
 use crate::tiers::Removal;
-use crate::types::{BlockKey, Epoch, Instant, NamespaceId};
+use crate::types::{BlockKey, Epoch, Instant, NamespaceId, Terms};
 
 /// Longest that a waiter sleeps before it looks at the store's clock again, which may be one that
 /// wakes nobody.
@@ -37,10 +37,24 @@ impl Session {
         key_check: [u8; 8],
         epoch: Epoch,
     ) -> Result<Attached, AttachError> {
-        self.attach_within(encoding, key_check, epoch, PATIENCE)
+        self.attach_within(encoding, key_check, epoch, Terms::default(), PATIENCE)
     }
 
-    /// As `attach`, and waits no longer than `patience` for a larger epoch to be on disk.
+    /// As `attach`, on terms of its own for blocks that are stored from then on.
+    ///
+    /// # Errors
+    /// As `attach`.
+    pub fn attach_on(
+        &self,
+        encoding: &[u8],
+        key_check: [u8; 8],
+        epoch: Epoch,
+        terms: Terms,
+    ) -> Result<Attached, AttachError> {
+        self.attach_within(encoding, key_check, epoch, terms, PATIENCE)
+    }
+
+    /// As `attach_on`, and waits no longer than `patience` for a larger epoch to be on disk.
     ///
     /// # Errors
     /// As `attach`.
@@ -49,6 +63,7 @@ impl Session {
         encoding: &[u8],
         key_check: [u8; 8],
         epoch: Epoch,
+        terms: Terms,
         patience: Duration,
     ) -> Result<Attached, AttachError> {
         let spec = NamespaceSpec::decode(encoding)?;
@@ -67,6 +82,7 @@ impl Session {
                 return Err(error.into());
             }
         }
+        inner.namespaces.at_mut(id.0).agree(terms);
         inner.say_attached(id.0, nearest.as_deref());
         Ok(Attached { id, epoch: inner.namespaces.at(id.0).epoch, nearest })
     }

@@ -150,7 +150,7 @@ impl Store {
         let now = self.clock.now();
         inner.expire_leases(now);
         inner.cancel_abandoned(now);
-        if inner.hidden > 0 || inner.tenants.iter().any(|tenant| tenant.has_ttl()) {
+        if inner.hidden > 0 || inner.has_ttl() {
             inner.sweep(SWEEP_TICK, now);
         }
         inner.shrink(SHRINK_TICK, now);
@@ -170,14 +170,8 @@ impl Store {
         let mut inner = self.lock();
         let found = inner.tenants.iter_mut().find(|known| known.name == tenant);
         found.ok_or_else(|| StoreError::UnknownTenant(tenant.into()))?.quota_bytes = bytes;
+        inner.share_out();
         Ok(())
-    }
-
-    /// Changes when puts are shed: reads in flight, and arena bytes granted to writers.
-    pub fn set_watermarks(&self, reads_in_flight: u32, writing_bytes: u64) {
-        let mut inner = self.lock();
-        inner.limits.reads_watermark = reads_in_flight;
-        inner.limits.writing_bytes_max = Some(writing_bytes);
     }
 
     /// Events from `from` = (incarnation, sequence) on if the ring still holds it, else a resync

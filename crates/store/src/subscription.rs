@@ -51,7 +51,7 @@ impl Subscription {
             EventFilter::Namespace(id) => {
                 store.lock().namespaces.get(*id).map(|space| space.arrival)
             }
-            EventFilter::All | EventFilter::Tenant(_) => None,
+            EventFilter::All => None,
         };
         Subscription { store, filter, arrival, place }
     }
@@ -122,7 +122,6 @@ impl Subscription {
     fn wants(&self, inner: &Inner, event: &Event, tenant: usize) -> bool {
         match &self.filter {
             EventFilter::All => true,
-            EventFilter::Tenant(name) => inner.tenants[tenant].name == *name,
             EventFilter::Namespace(id) if *id == event.namespace => {
                 let space = inner.namespaces.get(*id);
                 let same = space.filter(|space| Some(space.arrival) == self.arrival);

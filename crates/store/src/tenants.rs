@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use crate::arena::GRANULE_BYTES;
+use crate::classes::Classes;
 use crate::config::{PolicyKind, TenantConfig};
 use crate::identity::TenantSecret;
-use crate::policy::{AnyPolicy, Policy};
 use crate::stats::Counters;
-use crate::types::Instant;
+use crate::types::{Instant, Priority};
 
 /// One tick of block expiry: 2^26 ns, about 67 ms, so that 32 bits last for nine years. A block
 /// may expire up to one tick early, never late.
@@ -31,6 +31,8 @@ pub(crate) struct Tenant {
     pub secret: TenantSecret,
     pub quota_bytes: Option<u64>,
     ttl: Option<Duration>,
+    /// Namespaces that ask for more get this.
+    pub priority_max: Priority,
     /// Granules of its blocks and its writers.
     pub used: u64,
     /// Granules of its blocks under leases.
@@ -41,9 +43,9 @@ pub(crate) struct Tenant {
     pub filling: u32,
     /// Complete blocks that are listed.
     pub blocks: u64,
-    pub policy: AnyPolicy,
-    /// Blocks that the policy let go to make room; wraps.
-    pub evictions: u32,
+    pub order: Classes,
+    /// Granules that it may count on, whatever others do; see `shares.rs`.
+    pub share: u64,
     pub counters: Counters,
 }
 
@@ -54,13 +56,14 @@ impl Tenant {
             secret: config.secret,
             quota_bytes: config.quota_bytes,
             ttl: config.ttl.or(ttl),
+            priority_max: config.priority_max,
             used: 0,
             leased: 0,
             writing: 0,
             filling: 0,
             blocks: 0,
-            policy: AnyPolicy::new(policy),
-            evictions: 0,
+            order: Classes::new(policy),
+            share: 0,
             counters: Counters::default(),
         }
     }
@@ -75,80 +78,44 @@ impl Tenant {
         self.quota_bytes.map(|bytes| bytes / GRANULE_BYTES as u64)
     }
 
-    /// How far it is above its share: use over quota, over the whole arena without a quota.
-    pub fn pressure(&self, arena: u64) -> f64 {
-        // A quota of nothing counts as one granule, so that any use stands far above it.
-        self.used as f64 / self.quota().unwrap_or(arena).max(1) as f64
-    }
-
     pub fn has_ttl(&self) -> bool {
         self.ttl.is_some()
     }
 
-    /// Tick at which a block stored now ends; 0: never.
-    pub fn expiry(&self, opened: Instant, now: Instant) -> u32 {
-        self.ttl.map_or(0, |ttl| ticks(opened, now.after(ttl)))
+    /// Tick at which a block stored now ends, of a namespace that asked for `asked`; 0: never.
+    pub fn expiry(&self, asked: Option<Duration>, opened: Instant, now: Instant) -> u32 {
+        let ttl = match (asked, self.ttl) {
+            (Some(asked), Some(most)) => Some(asked.min(most)),
+            (asked, most) => asked.or(most),
+        };
+        ttl.map_or(0, |ttl| ticks(opened, now.after(ttl)))
     }
-}
-
-/// The tenant furthest above its share among those that have blocks and are not in `tried`.
-pub(crate) fn furthest_above(tenants: &[Tenant], arena: u64, tried: &[bool]) -> Option<usize> {
-    let open = tenants.iter().enumerate().zip(tried).filter(|(_, tried)| !**tried);
-    open.map(|(numbered, _)| numbered)
-        .filter(|(_, tenant)| !tenant.policy.is_empty())
-        .max_by(|(_, a), (_, b)| a.pressure(arena).total_cmp(&b.pressure(arena)))
-        .map(|(number, _)| number)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::{Links, NO_SLOT};
-
-    struct NoLinks;
-    impl Links for NoLinks {
-        fn prev(&self, _: u32) -> u32 {
-            NO_SLOT
-        }
-        fn next(&self, _: u32) -> u32 {
-            NO_SLOT
-        }
-        fn set_prev(&mut self, _: u32, _: u32) {}
-        fn set_next(&mut self, _: u32, _: u32) {}
-        fn bits(&self, _: u32) -> u8 {
-            0
-        }
-        fn set_bits(&mut self, _: u32, _: u8) {}
-    }
-
-    fn tenant(quota_granules: Option<u64>, used: u64) -> Tenant {
-        let mut config = TenantConfig::public_default();
-        config.quota_bytes = quota_granules.map(|granules| granules * GRANULE_BYTES as u64);
-        let mut tenant = Tenant::new(config, PolicyKind::Lru, None);
-        tenant.used = used;
-        tenant.policy.insert(&mut NoLinks, 1, None);
-        tenant
-    }
-
-    #[test]
-    fn the_one_furthest_above_its_share_gives() {
-        let tenants = [tenant(Some(100), 50), tenant(Some(10), 8), tenant(None, 600)];
-        assert_eq!(furthest_above(&tenants, 1000, &[false; 3]), Some(1));
-        assert_eq!(furthest_above(&tenants, 1000, &[false, true, false]), Some(2));
-        assert_eq!(furthest_above(&tenants, 1000, &[true; 3]), None);
-        let zero = [tenant(Some(0), 1), tenant(Some(10), 9)];
-        assert_eq!(furthest_above(&zero, 1000, &[false; 2]), Some(0));
-    }
 
     #[test]
     fn time_to_live_never_runs_long() {
-        let mut tenant = tenant(None, 0);
-        assert_eq!(tenant.expiry(Instant(5), Instant(9)), 0);
+        let mut tenant = Tenant::new(TenantConfig::public_default(), PolicyKind::Lru, None);
+        assert_eq!(tenant.expiry(None, Instant(5), Instant(9)), 0);
         tenant.ttl = Some(Duration::from_secs(1));
-        let expiry = tenant.expiry(Instant(5), Instant(9));
+        let expiry = tenant.expiry(None, Instant(5), Instant(9));
         assert!(ticks(Instant(5), Instant(9).after(Duration::from_secs(1))) >= expiry);
         assert!(ticks(Instant(5), Instant(9).after(Duration::from_millis(930))) < expiry);
         tenant.ttl = Some(Duration::MAX);
-        assert_eq!(tenant.expiry(Instant(5), Instant(9)), u32::MAX);
+        assert_eq!(tenant.expiry(None, Instant(5), Instant(9)), u32::MAX);
+    }
+
+    #[test]
+    fn a_namespace_asks_for_less_time_but_not_for_more() {
+        let (short, long) = (Duration::from_secs(1), Duration::from_secs(100));
+        let mut tenant = Tenant::new(TenantConfig::public_default(), PolicyKind::Lru, None);
+        let end = |tenant: &Tenant, asked| tenant.expiry(asked, Instant(0), Instant(0));
+        assert_eq!(end(&tenant, Some(long)), ticks(Instant(0), Instant(0).after(long)));
+        tenant.ttl = Some(Duration::from_secs(10));
+        assert_eq!(end(&tenant, Some(short)), ticks(Instant(0), Instant(0).after(short)));
+        assert_eq!(end(&tenant, Some(long)), end(&tenant, None));
     }
 }

@@ -171,3 +171,43 @@ pub trait Clock: Send + Sync {
         now.map_or(0, |since| since.as_millis() as u64)
     }
 }
+
+/// How long a namespace's blocks stay in memory against others of the same tenant: 0 leaves first,
+/// 3 last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Priority(u8);
+
+impl Priority {
+    /// How many there are.
+    pub const COUNT: usize = 4;
+    /// Leaves first.
+    pub const MIN: Priority = Priority(0);
+    /// What nobody asked to change.
+    pub const NORMAL: Priority = Priority(1);
+    /// Leaves last.
+    pub const MAX: Priority = Priority(3);
+
+    /// The priority of this number, from 0 to 3.
+    pub fn new(number: u8) -> Option<Priority> {
+        (usize::from(number) < Priority::COUNT).then_some(Priority(number))
+    }
+
+    /// Its number.
+    pub fn number(self) -> u8 {
+        self.0
+    }
+
+    pub(crate) fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// What an attach asks for the blocks that are stored in the namespace from then on. What it does
+/// not name stays as an earlier attach left it. The tenant's configuration bounds both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Terms {
+    /// How long blocks live after they were stored.
+    pub ttl: Option<std::time::Duration>,
+    /// How long they stay in memory against others of the tenant.
+    pub priority: Option<Priority>,
+}

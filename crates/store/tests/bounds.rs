@@ -56,7 +56,7 @@ fn many_times_its_capacity_leaves_it_as_large_as_it_was() {
     };
     assert_eq!(sizes(&start), sizes(&end));
     assert!(end.index_bytes_per_entry <= 48.0, "{} B an entry", end.index_bytes_per_entry);
-    assert_eq!(end.ghost_bytes, 256 * 12);
+    assert_eq!(end.ghost_bytes, 3 * 256 * 12);
     assert!(leases_most <= 32 && end.blocks <= 256);
     assert!(end.used_bytes <= end.capacity_bytes);
     assert!(end.leased_bytes <= end.leased_bytes_max);
@@ -67,6 +67,7 @@ fn many_times_its_capacity_leaves_it_as_large_as_it_was() {
 fn incomplete_blocks_and_writers_are_bounded() {
     let mut config = StoreConfig::new(GRANULES * 4096);
     config.limits.filling_max = 4;
+    config.limits.writing_bytes_max = Some(3 * 4096);
     let (store, clock) = open(config);
     let session = store.session();
     let ns = attach(&session, &spec("default", "bounds", 2));
@@ -82,7 +83,6 @@ fn incomplete_blocks_and_writers_are_bounded() {
     clock.advance(Duration::from_secs(31));
     assert!(matches!(session.reserve(ns, Epoch(0), put), Reserve::Granted(_)));
     assert_eq!(store.stats().counters.incomplete, 4);
-    store.set_watermarks(u32::MAX, 3 * 4096);
     let three = BlockPut { len: 3 * 4096, ..put };
     let grant = session.reserve(ns, Epoch(0), three);
     assert!(matches!(grant, Reserve::Granted(_)));

@@ -206,7 +206,7 @@ fn a_lease_holds_against_eviction_and_sheds_what_finds_no_room() {
     session.release(leased[0].1.expect("a lease"));
     session.release(LeaseId(u64::MAX));
     clock.advance(Duration::from_secs(10));
-    assert_eq!(put(&session, ns, ZERO, key(9), 0, &[4; 12 * 4096]), STORED);
+    assert_eq!(put(&session, ns, ZERO, key(9), 0, &[4; 5 * 4096]), STORED);
     assert_eq!((store.stats().leased_bytes, store.stats().leases), (0, 0));
     store.check().expect("a store that adds up");
 }
@@ -442,13 +442,14 @@ fn events_tell_what_happened_in_order() {
     let ns = attach(&session, &spec("default", "m", 1));
     let other = attach(&session, &spec("other", "m", 1));
     let from = Some((store.incarnation(), store.stats().events_next));
-    let mut stream = store.subscribe(EventFilter::Tenant("default".into()), from);
+    let mut stream = store.subscribe(EventFilter::Namespace(ns), from);
     let mut space = store.subscribe(EventFilter::Namespace(other), from);
-    let block = BlockPut { key: key(1), part: 0, len: 4096, engine_hash: Some(77) };
+    // More than its half, so that it gives for the other tenant.
+    let block = BlockPut { key: key(1), part: 0, len: 3 * 4096, engine_hash: Some(77) };
     let Reserve::Granted(mut grant) = session.reserve(ns, ZERO, block) else { panic!("room") };
-    let checksum = grant.write_from(&[1; 4096]);
+    let checksum = grant.write_from(&[1; 3 * 4096]);
     grant.commit(checksum);
-    put(&session, other, ZERO, key(1), 0, &[1; 4 * 4096]);
+    put(&session, other, ZERO, key(1), 0, &[1; 2 * 4096]);
     session.bump_epoch(ns, Epoch(1)).expect("in memory");
     let EventBatch::Events { events, next } = stream.next_batch(Duration::from_secs(5)) else {
         panic!("events")

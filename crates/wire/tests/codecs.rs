@@ -4,7 +4,7 @@
 mod support;
 
 use keepwarm_store::types::{
-    BlockKey, Epoch, Generation, GetOutcome, LeaseId, NamespaceId, PutOutcome,
+    BlockKey, Epoch, Generation, GetOutcome, LeaseId, NamespaceId, Priority, PutOutcome, Terms,
 };
 use keepwarm_store::{Event, EventBatch, EventKind, Hit, Lookup, Reported};
 use keepwarm_wire::codec::{Body, decode};
@@ -118,8 +118,12 @@ proptest! {
         epoch in any::<u32>(),
         namespace in any::<u16>(),
         nearest in ".{0,100}",
+        ttl_ms in proptest::option::of(1..u64::MAX),
+        priority in proptest::option::of(0..4u8),
     ) {
-        there_and_back(&AttachRequest { encoding, key_check, epoch: Epoch(epoch) });
+        let ttl = ttl_ms.map(std::time::Duration::from_millis);
+        let terms = Terms { ttl, priority: priority.and_then(Priority::new) };
+        there_and_back(&AttachRequest { encoding, key_check, epoch: Epoch(epoch), terms });
         let namespace = NamespaceId(namespace);
         there_and_back(&AttachReply { namespace, epoch: Epoch(epoch), nearest });
     }

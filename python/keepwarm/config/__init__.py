@@ -18,7 +18,7 @@ from keepwarm.config.addresses import (
 from keepwarm.config.files import read_toml
 from keepwarm.config.flash import Device, flash_row, parse_admission, parse_flash
 from keepwarm.config.serve import DEFAULTS, PARSERS, Loaded, ServeConfig, default_node_name, load
-from keepwarm.config.tenants import Tenant, tenant_rows
+from keepwarm.config.tenants import Tenant, tenant_rows, terms
 from keepwarm.config.units import parse_duration, parse_size, show_size
 
 __all__ = [
@@ -46,4 +46,5 @@ __all__ = [
     "read_toml",
     "show_size",
     "tenant_rows",
+    "terms",
 ]

@@ -9,20 +9,24 @@ from dataclasses import dataclass, fields
 from os import PathLike
 
 from keepwarm.config.units import parse_duration, parse_size, shorten
-from keepwarm.errors import ConfigError
+from keepwarm.errors import ArgumentError, ConfigError
 
-TenantRow = tuple[str, str | None, int | None, float | None, int | None]
-"""A tenant as the core takes it: name, secret, quota, time to live, quota of flash."""
+# The priority that leaves memory last.
+PRIORITY_MAX = 3
+
+TenantRow = tuple[str, str | None, int | None, float | None, int | None, int | None]
+"""A tenant as the core takes it: name, secret, quota, time to live, quota of flash, priority."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """One tenant of a node: its secret's file, what it may hold, how long its blocks live."""
+    """One tenant of a node: its secret file, what it may hold, what its namespaces may ask."""
 
     secret: str | PathLike[str] | None = None
     quota: int | str | None = None
     ttl: float | str | None = None
     flash_quota: int | str | None = None
+    priority_max: int | None = None
 
 
 def tenant_rows(
@@ -32,6 +36,8 @@ def tenant_rows(
     rows = []
     for name, tenant in tenants.items():
         where = f"tenants.{name}"
+        if "." in name:
+            raise ConfigError(f"{where} has a dot in its name: give one without", where)
         if (tenant.secret is None) != (name == "default"):
             what = (
                 "has a secret, but tenant default has a public one: leave secret out"
@@ -50,8 +56,28 @@ def tenant_rows(
         ttl = None if tenant.ttl is None else parse_duration(tenant.ttl, f"{where}.ttl")
         flash = tenant.flash_quota
         on_flash = None if flash is None else parse_size(flash, f"{where}.flash_quota")
-        rows.append((name, secret, quota, ttl, on_flash))
+        priority_max = _priority(tenant.priority_max, where)
+        rows.append((name, secret, quota, ttl, on_flash, priority_max))
     return rows
+
+
+def terms(ttl: float | str | None, priority: int | None) -> tuple[float | None, int | None]:
+    """Checks what an attach asks for: time to live in seconds, and priority."""
+    if priority is not None and not (type(priority) is int and 0 <= priority <= PRIORITY_MAX):
+        raise ArgumentError(f"priority is {priority!r}: give a whole number from 0 to 3")
+    try:
+        return None if ttl is None else parse_duration(ttl, "ttl"), priority
+    except ConfigError as error:
+        raise ArgumentError(str(error)) from None
+
+
+def _priority(value: object, where: str) -> int | None:
+    if value is None or (type(value) is int and 0 <= value <= PRIORITY_MAX):
+        return value
+    raise ConfigError(
+        f"{where}.priority_max is {shorten(value)}: give a whole number from 0 to 3",
+        f"{where}.priority_max",
+    )
 
 
 def parse_tenants(value: object, name: str) -> dict[str, Tenant]:

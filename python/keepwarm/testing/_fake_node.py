@@ -74,6 +74,7 @@ class Block:
     expires_s: float | None = None
     engine_hash: int | None = None
     hidden: bool = False
+    priority: int = 1
 
     def complete(self) -> bool:
         """Whether all parts are in."""
@@ -115,6 +116,7 @@ class FakeNode:
         """`quotas` maps tenants to the bytes that they may hold; others may hold everything."""
         self.capacity_bytes = capacity_bytes
         self.ttl_s = ttl_s
+        self.terms: dict[bytes, tuple[float | None, int | None]] = {}
         self.quotas = dict(quotas or {})
         self.clock = clock or ManualClock()
         self.counts: Counter[str] = Counter()
@@ -278,8 +280,11 @@ class FakeNode:
         if block.complete():
             self._ghosts.pop(name, None)
             self._tell("stored", name, block)
-            if self.ttl_s is not None:
-                block.expires_s = self.clock.now_s() + self.ttl_s
+            asked_s, priority = self.terms.get(name[0], (None, None))
+            block.priority = 1 if priority is None else priority
+            ends = [ttl_s for ttl_s in (asked_s, self.ttl_s) if ttl_s is not None]
+            if ends:
+                block.expires_s = self.clock.now_s() + min(ends)
         self._blocks.move_to_end(name)
         self.counts["stored_bytes"] += len(data)
         return Outcome(Status.STORED, None)
@@ -301,7 +306,7 @@ class FakeNode:
 
     def _evict(self, spared: Name, tenant: str | None, reason: Reason) -> bool:
         pinned = self._pinned()
-        for name, block in self._blocks.items():
+        for name, block in self._in_order():
             if name == spared or name in pinned or (tenant is not None and block.tenant != tenant):
                 continue
             del self._blocks[name]
@@ -312,6 +317,29 @@ class FakeNode:
             self.counts["evicted_for_quota" if for_quota else "evicted"] += 1
             return True
         return False
+
+    def _in_order(self) -> list[tuple[Name, Block]]:
+        """As they leave: lowest priority first, down to an eighth of what the tenant has."""
+        held: Counter[tuple[str, int]] = Counter()
+        every: Counter[str] = Counter()
+        for block in self._blocks.values():
+            held[block.tenant, block.priority] += block.size()
+            every[block.tenant] += block.size()
+
+        def late(entry: tuple[Name, Block]) -> tuple[bool, int]:
+            block = entry[1]
+            floor = every[block.tenant] / 8
+            return held[block.tenant, block.priority] <= floor, block.priority
+
+        return sorted(self._blocks.items(), key=late)
+
+    def agree(self, fingerprint: bytes, ttl_s: float | None, priority: int | None) -> None:
+        """What an attach asks for; what it does not name stays."""
+        before = self.terms.get(fingerprint, (None, None))
+        self.terms[fingerprint] = (
+            before[0] if ttl_s is None else ttl_s,
+            before[1] if priority is None else priority,
+        )
 
     def used_bytes(self, tenant: str | None = None) -> int:
         """Arena bytes in use, hidden blocks included."""

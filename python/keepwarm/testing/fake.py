@@ -39,6 +39,7 @@ from keepwarm import (
 )
 from keepwarm.arguments import whole
 from keepwarm.client import outdated
+from keepwarm.config import terms
 from keepwarm.prompt import Keys, unpack
 from keepwarm.testing import _fake_arguments as arguments
 from keepwarm.testing._fake_events import FakeSubscription
@@ -150,14 +151,22 @@ class FakeMemory:
         return self.node.clock
 
     def attach(
-        self, namespace: Namespace, epoch: int | None = None, deadline_s: float = 1.0
+        self,
+        namespace: Namespace,
+        epoch: int | None = None,
+        deadline_s: float = 1.0,
+        *,
+        ttl: float | str | None = None,
+        priority: int | None = None,
     ) -> FakeSpace:
         """A space; the node moves to a larger epoch, and refuses a smaller one."""
         self.check_open()
         asked = 0 if epoch is None else whole("epoch", epoch, 32)
+        ttl_s, priority = terms(ttl, priority)
         current = asked
         if self.fault(deadline_s) is None:
             current = self.node.adopt(bytes(namespace.fingerprint), asked)
+            self.node.agree(bytes(namespace.fingerprint), ttl_s, priority)
         if epoch is not None and current > asked:
             raise AttachError(outdated(asked, current))
         return FakeSpace(self, namespace, current)

@@ -102,8 +102,15 @@ class SpaceLike(Protocol):
 class MemoryLike(Protocol):
     """A node, or an embedded store."""
 
-    def attach(self, namespace: Namespace, epoch: int | None = None) -> Any:
-        """A `SpaceLike` for this namespace."""
+    def attach(
+        self,
+        namespace: Namespace,
+        epoch: int | None = None,
+        *,
+        ttl: float | str | None = None,
+        priority: int | None = None,
+    ) -> Any:
+        """A `SpaceLike` for this namespace, and terms for what is stored in it from then on."""
         ...
 
     def stat(self) -> dict[str, Any]:

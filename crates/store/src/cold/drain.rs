@@ -5,7 +5,6 @@ use std::time::{Duration, Instant as WallInstant};
 use super::queue::{ON_FLASH, Queued};
 use super::writer::Batch;
 use crate::index::Slot;
-use crate::policy::Policy;
 use crate::store::Store;
 
 /// Bytes of one append, about.
@@ -56,7 +55,7 @@ impl Store {
         let mut by_tenant: Vec<Vec<Slot>> = Vec::new();
         for number in 0..inner.tenants.len() {
             let mut slots = Vec::new();
-            inner.tenants[number].policy.visit(&inner.index.slots, |slot| slots.push(slot));
+            inner.tenants[number].order.visit(&inner.index.slots, |slot| slots.push(slot));
             slots.retain(|slot| !inner.cold().marks.has(*slot, ON_FLASH));
             by_tenant.push(slots);
         }

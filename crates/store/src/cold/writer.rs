@@ -23,7 +23,7 @@ use crate::tiers::{
     Hold, PAGE_BYTES, Retry, Sequence, Spot, Stream, StreamId, TierBlock, TierError, TierNamespace,
     TierPart,
 };
-use crate::types::{Epoch, Instant, NamespaceId};
+use crate::types::{Epoch, Instant, NamespaceId, Priority};
 
 /// Bytes of one append, about.
 const BATCH_BYTES: u64 = 8 << 20;
@@ -73,6 +73,7 @@ pub(super) struct Chosen {
     /// Tick at which its time ends; 0: never.
     expiry: u32,
     expires_unix_ms: u64,
+    priority: Priority,
     parts: Vec<Place>,
 }
 
@@ -182,8 +183,17 @@ impl Store {
             is_used: false,
         });
         let expires_unix_ms = self.unix_ms_at(inner.opened, expiry);
-        let chosen =
-            Chosen { queued, namespace, epoch, engine_hash, expiry, expires_unix_ms, parts };
+        let priority = inner.index.meta(slot).priority();
+        let chosen = Chosen {
+            queued,
+            namespace,
+            epoch,
+            engine_hash,
+            expiry,
+            expires_unix_ms,
+            priority,
+            parts,
+        };
         batch.bytes += chosen.bytes();
         batch.blocks.push(chosen);
         inner.cold().writing += 1;
@@ -234,7 +244,7 @@ impl Store {
             key: chosen.queued.key,
             engine_hash: chosen.engine_hash,
             expires_unix_ms: chosen.expires_unix_ms,
-            priority: 0,
+            priority: chosen.priority.number(),
             parts: parts.collect(),
         }
     }

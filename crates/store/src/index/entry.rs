@@ -3,13 +3,17 @@
 
 use super::table::Named;
 use crate::policy::SKIPPED;
-use crate::types::BlockKey;
+use crate::types::{BlockKey, Priority};
 
 /// Number of a place in the index.
 pub(crate) type Slot = u32;
 
 /// The bit of the policy's byte that one call's own marks take; clear between calls.
 const MARKED: u8 = 0x80;
+
+/// The bits of a slot's byte for its state, and where those for its priority begin.
+const STATE: u8 = 0b11;
+const PRIORITY_SHIFT: u32 = 2;
 
 /// No slot.
 pub(crate) const NONE: Slot = u32::MAX;
@@ -39,7 +43,8 @@ pub(crate) struct Meta {
     pub expiry: u32,
     /// Leases that hold the block.
     pub leases: u16,
-    state: State,
+    /// State in the low two bits, priority in the next two.
+    state_and_priority: u8,
     /// The policy's own bits.
     pub policy: u8,
 }
@@ -84,7 +89,8 @@ impl Named for Entry {
 }
 
 impl Meta {
-    pub const FREE: Meta = Meta { expiry: 0, leases: 0, state: State::Free, policy: 0 };
+    pub const FREE: Meta =
+        Meta { expiry: 0, leases: 0, state_and_priority: State::Free as u8, policy: 0 };
 
     /// Marks the slot for the duration of one call; false when it was marked already.
     #[inline]
@@ -111,26 +117,41 @@ impl Meta {
 
     #[inline]
     pub fn state(&self) -> State {
-        self.state
+        match self.state_and_priority & STATE {
+            0 => State::Free,
+            1 => State::Filling,
+            2 => State::Ready,
+            _ => State::Condemned,
+        }
+    }
+
+    fn set_state(&mut self, state: State) {
+        self.state_and_priority = (self.state_and_priority & !STATE) | state as u8;
+    }
+
+    #[inline]
+    pub fn priority(&self) -> Priority {
+        Priority::new(self.state_and_priority >> PRIORITY_SHIFT).expect("set_priority's")
     }
 
     pub fn begin(&mut self) {
-        assert_eq!(self.state, State::Free);
-        *self = Meta { state: State::Filling, ..Meta::FREE };
+        assert_eq!(self.state(), State::Free);
+        *self = Meta { state_and_priority: State::Filling as u8, ..Meta::FREE };
     }
 
-    pub fn complete(&mut self) {
-        assert_eq!(self.state, State::Filling);
-        self.state = State::Ready;
+    pub fn complete(&mut self, priority: Priority) {
+        assert_eq!(self.state(), State::Filling);
+        self.state_and_priority = priority.number() << PRIORITY_SHIFT;
+        self.set_state(State::Ready);
     }
 
     pub fn condemn(&mut self) {
-        assert_eq!(self.state, State::Ready);
-        self.state = State::Condemned;
+        assert_eq!(self.state(), State::Ready);
+        self.set_state(State::Condemned);
     }
 
     pub fn free(&mut self) {
-        assert_ne!(self.state, State::Free);
+        assert_ne!(self.state(), State::Free);
         assert_eq!(self.leases, 0, "a leased block is never freed");
         *self = Meta::FREE;
     }
@@ -144,9 +165,11 @@ mod tests {
     fn a_life_follows_the_named_transitions() {
         let mut meta = Meta::FREE;
         meta.begin();
-        meta.complete();
+        meta.complete(Priority::MAX);
         assert_eq!(meta.state(), State::Ready);
+        assert_eq!((meta.state(), meta.priority()), (State::Ready, Priority::MAX));
         meta.condemn();
+        assert_eq!((meta.state(), meta.priority()), (State::Condemned, Priority::MAX));
         meta.free();
         assert_eq!(meta.state(), State::Free);
     }
@@ -155,7 +178,7 @@ mod tests {
     #[should_panic(expected = "assertion")]
     fn a_free_slot_does_not_complete() {
         let mut meta = Meta::FREE;
-        meta.complete();
+        meta.complete(Priority::MAX);
     }
 
     #[test]

@@ -99,6 +99,7 @@ impl Transport for InProc {
                 space.spec.encoding(),
                 space.key_check,
                 epoch,
+                space.terms,
                 until.left().unwrap_or_default(),
             )
             .map_err(|refused| Unserved::Refused(refused.to_string()))?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use keepwarm_store::Store;
 use keepwarm_store::identity::NamespaceSpec;
-use keepwarm_store::types::{Epoch, MissReason};
+use keepwarm_store::types::{Epoch, MissReason, Terms};
 
 use super::events::Seats;
 use super::fleet::{Fleet, FleetConfig, NodeState};
@@ -146,10 +146,27 @@ impl Memory {
         epoch: Epoch,
         deadline: Duration,
     ) -> Result<Space, AttachRefused> {
+        self.attach_on(spec, key_check, epoch, Terms::default(), deadline)
+    }
+
+    /// As [`Memory::attach_within`], on terms for the blocks that are stored from then on. The
+    /// node's configuration bounds them, and the latest attach that names one decides.
+    ///
+    /// # Errors
+    /// As [`Memory::attach`].
+    pub fn attach_on(
+        &self,
+        spec: NamespaceSpec,
+        key_check: [u8; 8],
+        epoch: Epoch,
+        terms: Terms,
+        deadline: Duration,
+    ) -> Result<Space, AttachRefused> {
         let core = SpaceCore {
             id: self.shared.spaces.fetch_add(1, Ordering::Relaxed),
             spec,
             key_check,
+            terms,
             gone: Arc::default(),
             epoch: AtomicU32::new(epoch.0),
             joined: AtomicBool::new(false),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use keepwarm_store::identity::NamespaceSpec;
 use keepwarm_store::types::{
-    BlockKey, Epoch, Generation, GetOutcome, LeaseId, MissReason, PutOutcome, ShedReason,
+    BlockKey, Epoch, Generation, GetOutcome, LeaseId, MissReason, PutOutcome, ShedReason, Terms,
 };
 use keepwarm_store::{Lookup, Reported};
 
@@ -26,6 +26,8 @@ pub(crate) struct SpaceCore {
     pub(crate) id: u64,
     pub(crate) spec: NamespaceSpec,
     pub(crate) key_check: [u8; 8],
+    /// What each attach asks for.
+    pub(crate) terms: Terms,
     /// Set when nobody has the handle any more: connections forget it then.
     pub(crate) gone: Arc<AtomicBool>,
     /// The epoch of every request.

@@ -283,12 +283,12 @@ impl<C: Channel> Conversation<'_, C> {
     }
 
     fn attach(&mut self, request: AttachRequest) -> Result<(), Ending> {
-        let AttachRequest { encoding, key_check, epoch } = request;
+        let AttachRequest { encoding, key_check, epoch, terms } = request;
         if let Some(text) = self.not_its_tenant(&encoding) {
             say_refused(Event::AttachRefused, &text);
             return self.refuse(Opcode::Attach as u8, RefusalCode::Identity, text);
         }
-        match self.session.attach(&encoding, key_check, epoch) {
+        match self.session.attach_on(&encoding, key_check, epoch, terms) {
             Ok(attached) => {
                 let nearest = attached.nearest.unwrap_or_default();
                 let (namespace, epoch) = (attached.id, attached.epoch);

@@ -52,7 +52,9 @@ impl Peer {
     pub fn attach(&mut self) -> AttachReply {
         let spec = spec("m", 1);
         let (encoding, key_check) = (spec.encoding().to_vec(), key_check(&spec));
-        self.ask(Opcode::Attach, &AttachRequest { encoding, key_check, epoch: Epoch(0) })
+        let request =
+            AttachRequest { encoding, key_check, epoch: Epoch(0), terms: Default::default() };
+        self.ask(Opcode::Attach, &request)
     }
 
     pub fn frame(&mut self, code: u8, flags: u8, payload_bytes: u64, body: &impl Body) -> Vec<u8> {

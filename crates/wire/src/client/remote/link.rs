@@ -283,6 +283,7 @@ impl Link {
             encoding: space.spec.encoding().to_vec(),
             key_check: space.key_check,
             epoch: Epoch(space.epoch.load(Ordering::Acquire)),
+            terms: space.terms,
         };
         match self.ask::<AttachReply>(Opcode::Attach, |out| request.write(out), until) {
             Ok(AttachReply { namespace, epoch, nearest }) => {
