@@ -1,5 +1,7 @@
 //! Appends on one device: plan and take the places under the lock, write without it.
 
+use parking_lot::MutexGuard;
+
 use super::plan::{Lack, Run, commit, plan};
 use super::segments::RESERVED;
 use super::shard::{Call, Shard};
@@ -29,10 +31,11 @@ impl Shard {
         hold: &mut Option<Hold>,
     ) -> Result<Vec<Spot>, TierError> {
         let runs = self.take_places(stream, as_of, blocks)?;
+        let mut ahead = self.take_ahead(&runs);
         let mut result = Ok(());
         for run in &runs {
             if result.is_ok() {
-                result = self.write_run(run, blocks, hold);
+                result = self.write_run(run, blocks, ahead.take(), hold);
             }
             self.end_run(run);
         }
@@ -87,15 +90,7 @@ impl Shard {
     /// Begins the next life of these segments, which are nobody's: the old life ends, for good,
     /// before the first record of the new one can land.
     pub fn begin(&self, taken: &[u32]) -> Result<(), TierError> {
-        let device = self.superblock.lock().device;
-        let mut headers = Vec::with_capacity(taken.len());
-        let mut writes = Vec::with_capacity(taken.len());
-        for &segment in taken {
-            let (life, nonce) = (self.order.next_life(), random());
-            let header = SegmentHeader { device, segment, life, nonce };
-            headers.push(header);
-            writes.push((self.offset(segment, 0), encode_segment(&header)));
-        }
+        let (headers, writes) = self.next_lives(taken);
         let written = self.write_pages("begin a segment", writes).and_then(|()| self.flush());
         let mut segments = self.segments.lock();
         if let Err(error) = written {
@@ -109,13 +104,45 @@ impl Shard {
         Ok(())
     }
 
+    fn next_lives(&self, taken: &[u32]) -> (Vec<SegmentHeader>, Vec<(u64, Vec<u8>)>) {
+        let device = self.superblock.lock().device;
+        let headers: Vec<SegmentHeader> = taken
+            .iter()
+            .map(|&segment| {
+                let (life, nonce) = (self.order.next_life(), random());
+                SegmentHeader { device, segment, life, nonce }
+            })
+            .collect();
+        let page =
+            |header: &SegmentHeader| (self.offset(header.segment, 0), encode_segment(header));
+        let writes = headers.iter().map(page).collect();
+        (headers, writes)
+    }
+
+    /// Segments whose next lives begin beside this append, which took the last that was ready: the
+    /// next to roll over then waits for no flush.
+    fn take_ahead(&self, runs: &[Run]) -> Option<Ahead<'_>> {
+        let one = self.preparing.try_lock()?;
+        let mut segments = self.segments.lock();
+        if !runs.iter().any(|run| run.is_new) || segments.ready().len() > 0 {
+            return None;
+        }
+        let taken = segments.take_free(BEGIN_MAX, true);
+        (!taken.is_empty()).then_some(Ahead { taken, _one: one })
+    }
+
     fn write_run(
         &self,
         run: &Run,
         blocks: &[TierBlock<'_>],
+        ahead: Option<Ahead<'_>>,
         hold: &mut Option<Hold>,
     ) -> Result<(), TierError> {
-        let mut call = Call { what: "append", requests: Vec::new(), buffers: Vec::new() };
+        let mut call = Call::new("append");
+        let next = ahead.as_ref().map(|ahead| self.next_lives(&ahead.taken));
+        for (offset, page) in next.iter().flat_map(|(_, writes)| writes) {
+            call.write_then_flush(*offset, page);
+        }
         let mut writes = Writes {
             at: self.offset(run.header.segment, run.first_page),
             pieces: Vec::new(),
@@ -132,7 +159,15 @@ impl Shard {
             }
         }
         writes.cut(&mut call.requests);
-        self.run(call, hold).map(drop)
+        let result = self.run(call, hold).map(drop);
+        if let (Some(ahead), Some((headers, _))) = (ahead, next) {
+            let mut segments = self.segments.lock();
+            match result {
+                Ok(()) => segments.begun(&headers),
+                Err(_) => segments.give_back(&ahead.taken),
+            }
+        }
+        result
     }
 
     fn end_run(&self, run: &Run) {
@@ -180,6 +215,12 @@ impl Shard {
         }
         Err(TierError::NoSegment { tier: self.name() })
     }
+}
+
+/// Free segments to begin beside an append; nobody else begins lives meanwhile.
+struct Ahead<'a> {
+    taken: Vec<u32>,
+    _one: MutexGuard<'a, ()>,
 }
 
 /// Gathers pieces that lie one after another on the device into writes.

@@ -1,5 +1,6 @@
 //! One device in service: its queues, its health, and what a device that hangs still has of ours.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -54,6 +55,32 @@ pub(in crate::flash) struct Call {
     pub requests: Vec<Request>,
     /// Our own memory among the requests' pieces.
     pub buffers: Vec<AlignedBuffer>,
+}
+
+/// Requests that a flush follows, beside all others.
+const FLUSHED: u64 = 1;
+
+impl Call {
+    pub fn new(what: &'static str) -> Call {
+        Call { what, requests: Vec::new(), buffers: Vec::new() }
+    }
+
+    fn write(&mut self, token: u64, offset: u64, bytes: &[u8]) {
+        let buffer = AlignedBuffer::of(bytes);
+        // SAFETY: the call keeps its buffers until its operations are over (`Shard::run`).
+        let pieces = vec![unsafe { buffer.piece(bytes.len()) }];
+        self.requests.push(Request { token, kind: IoKind::Write, offset, pieces, hold: None });
+        self.buffers.push(buffer);
+    }
+
+    /// Writes whole pages; when all that were added so are written, the device is flushed.
+    pub fn write_then_flush(&mut self, offset: u64, bytes: &[u8]) {
+        self.write(FLUSHED, offset, bytes);
+    }
+}
+
+fn flush_request() -> Request {
+    Request { token: 0, kind: IoKind::Flush, offset: 0, pieces: Vec::new(), hold: None }
 }
 
 impl Shard {
@@ -209,11 +236,15 @@ impl Shard {
         what: &'static str,
         requests: Vec<Request>,
     ) -> Result<(), TierError> {
-        let mut waiting = requests.into_iter().peekable();
+        let mut to_flush = requests.iter().filter(|request| request.token == FLUSHED).count();
+        let mut waiting = VecDeque::from(requests);
         let mut failure = None;
         loop {
-            while failure.is_none() && pipe.in_flight() < pipe.depth() && waiting.peek().is_some() {
-                waiting.next().into_iter().for_each(|request| pipe.submit(request));
+            while failure.is_none()
+                && pipe.in_flight() < pipe.depth()
+                && let Some(request) = waiting.pop_front()
+            {
+                pipe.submit(request);
             }
             let Some(oldest) = pipe.oldest() else { break };
             let left = (oldest + self.op_timeout).saturating_duration_since(Instant::now());
@@ -222,6 +253,12 @@ impl Shard {
                     self.count(done.kind, done.bytes);
                     if let Err(error) = done.result {
                         failure = Some(self.io_error(what, &error));
+                    }
+                    if done.token == FLUSHED {
+                        to_flush -= 1;
+                        if to_flush == 0 {
+                            waiting.push_front(flush_request());
+                        }
                     }
                 }
                 None if oldest.elapsed() < self.op_timeout => {}
@@ -287,22 +324,16 @@ impl Shard {
         what: &'static str,
         writes: Vec<(u64, Vec<u8>)>,
     ) -> Result<(), TierError> {
-        let (mut requests, mut buffers) = (Vec::new(), Vec::new());
+        let mut call = Call::new(what);
         for (offset, bytes) in writes {
-            let buffer = AlignedBuffer::of(&bytes);
-            // SAFETY: the call keeps its buffers until its operations are over (`run`).
-            let pieces = vec![unsafe { buffer.piece(bytes.len()) }];
-            requests.push(Request { token: 0, kind: IoKind::Write, offset, pieces, hold: None });
-            buffers.push(buffer);
+            call.write(0, offset, &bytes);
         }
-        self.run(Call { what, requests, buffers }, &mut None).map(drop)
+        self.run(call, &mut None).map(drop)
     }
 
     /// Makes what was written survive power loss.
     pub fn flush(&self) -> Result<(), TierError> {
-        let kind = IoKind::Flush;
-        let flush = Request { token: 0, kind, offset: 0, pieces: Vec::new(), hold: None };
-        let call = Call { what: "flush", requests: vec![flush], buffers: Vec::new() };
+        let call = Call { requests: vec![flush_request()], ..Call::new("flush") };
         self.run(call, &mut None).map(drop)
     }
 
