@@ -37,6 +37,7 @@ step flash_tier cargo test -p keepwarm-store --profile checked --test flash_tier
     -- --nocapture
 step wire cargo test -p keepwarm-wire --profile checked -- --nocapture
 step node make --no-print-directory setup
+step fleet .venv/bin/python -m pytest -q -s tests/test_netns.py
 step node_bounds .venv/bin/python -m pytest -q -s tests/test_bounds.py
 step clients .venv/bin/python -m pytest -q -s tests/test_many_clients.py
 step fuzzers env SECONDS_EACH="$FUZZ_SECONDS" JOBS="${JOBS:-2}" fuzz/run.sh
@@ -48,7 +49,7 @@ step fuzzers env SECONDS_EACH="$FUZZ_SECONDS" JOBS="${JOBS:-2}" fuzz/run.sh
         "$SCALE" "$KEEPWARM_TEST_SEED" "$FUZZ_SECONDS" "$(nproc)" "$(cut -d' ' -f1-3 /proc/loadavg)"
     printf '| step | result | seconds | command |\n| --- | --- | --- | --- |\n%s' "$rows"
     printf '\n```\n'
-    grep -hE '^(model|bounds|crash|damage|clients|waste|stress|trace|deadline|calls)|ok      Done|^test result' "$log"/*.log || true
+    grep -hE '^(model|fleet:|requests/s|bounds|crash|damage|clients|waste|stress|trace|deadline|calls)|ok      Done|^test result' "$log"/*.log || true
     printf '```\n'
 } >>"$results"
 printf 'written to %s\n' "$results"

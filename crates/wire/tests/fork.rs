@@ -11,15 +11,15 @@ use keepwarm_store::types::{BlockKey, GetOutcome, MissReason, PutOutcome};
 use keepwarm_store::{Event, EventBatch, EventKind};
 use keepwarm_wire::{ClientError, EventStream, HealthState, Memory, Space, TransportChoice};
 
-use support::{LONG, Node, SECOND, attach, get, keys, put, store};
+use support::{Fleet, LONG, Node, SECOND, attach, get, keys, put, store};
 
 const LENGTH: usize = 20_000;
 
 fn main() {
     // The harness's flags, such as `--list`, are of no use here.
     if std::env::args().any(|arg| arg == "--list") {
-        let tests =
-            ["a_client", "a_server", "events"].map(|what| format!("{what}_across_fork: test"));
+        let tests = ["a_client", "a_server", "a_fleet", "events"]
+            .map(|what| format!("{what}_across_fork: test"));
         println!("{}\ntwins_with_one_pid: test", tests.join("\n"));
         return;
     }
@@ -29,6 +29,8 @@ fn main() {
     println!("test a_client_across_fork ... ok");
     a_server_across_fork();
     println!("test a_server_across_fork ... ok");
+    a_fleet_across_fork();
+    println!("test a_fleet_across_fork ... ok");
     events_across_fork();
     println!("test events_across_fork ... ok");
     twins_with_one_pid();
@@ -106,6 +108,38 @@ fn a_client_across_fork(transport: TransportChoice) {
     assert_eq!(space.renew(lease, SECOND, LONG), Ok(true), "the parent's lease still holds");
     node.store.check().expect("the store adds up");
     local_store.check().expect("the store adds up");
+}
+
+/// A child finds the same blocks on the same nodes over connections of its own, while threads of
+/// its parent are in the middle of calls.
+fn a_fleet_across_fork() {
+    let fleet = Fleet::start(3, 16);
+    let memory = fleet.connect();
+    let space = attach(&memory, "m");
+    let keys = keys(1, 24);
+    assert_eq!(put(&space, &keys, LENGTH, LONG), [PutOutcome::Stored; 24]);
+    let found = space.lookup(&keys, 0, Some(SECOND * 10), LONG).expect("no misuse");
+    let over = Arc::new(AtomicBool::new(false));
+    let busy = std::thread::spawn({
+        let (space, over, keys) = (space.clone(), over.clone(), keys.clone());
+        move || {
+            while !over.load(Ordering::Acquire) {
+                assert_eq!(get(&space, &keys, LENGTH, LONG), [GetOutcome::Ok; 24]);
+            }
+        }
+    });
+    for _ in 0..10 {
+        let lease = found.lease.expect("a lease");
+        let child = fork_and(|| {
+            assert_eq!(get(&space, &keys, LENGTH, LONG), [GetOutcome::Ok; 24]);
+            assert_eq!(space.renew(lease, SECOND, LONG), Ok(false), "the parent's lease");
+            assert!(memory.stats().connections >= 3, "connections of its own to each node");
+        });
+        assert_eq!(wait_for(child), 0, "the child");
+    }
+    over.store(true, Ordering::Release);
+    busy.join().expect("the parent's thread goes on");
+    assert_eq!(space.renew(found.lease.expect("a lease"), SECOND, LONG), Ok(true));
 }
 
 /// A child that asks the parent's streams gets no event of the parent's, and takes none from it.

@@ -124,6 +124,14 @@ NAMESPACES = (
 SERVER = (
     _gauge("server_connections", "connections", "Connections now.", "server"),
     _gauge("server_clients_limit", "clients_max", "Most connections at once.", "server"),
+    _gauge("server_age_ms", "age_ms", "How long the node has served.", "server"),
+    _gauge(
+        "server_weight_permille",
+        "weight_permille",
+        "Its share among several nodes, in thousandths of an ordinary one's.",
+        "server",
+    ),
+    _gauge("server_draining", "draining", "1: clients put elsewhere.", "server"),
     _gauge("server_loads_bytes", "loads_bytes", "Bytes asked for by gets under way.", "server"),
     _gauge("server_arena_maps", "arena_maps", "Clients that map the arena.", "server"),
     _gauge("server_stagings_bytes", "stagings_bytes", "Mapped bytes of clients.", "server"),

@@ -153,3 +153,43 @@ impl Roster {
         (state, problem)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::gone::Gone;
+
+    fn names(roster: &Roster) -> Vec<String> {
+        roster.members().iter().map(|member| member.name.clone()).collect()
+    }
+
+    fn roster(listed: &[&str]) -> Roster {
+        let member = |name: &&str| {
+            let way = Box::new(Gone::new("never there"));
+            Arc::new(Member::new(String::from(*name), way, false, Instant::now()))
+        };
+        Roster::new(listed.iter().map(member).collect(), FleetTiming::default())
+    }
+
+    fn set(roster: &Roster, listed: &[&str]) -> bool {
+        let listed: Vec<String> = listed.iter().map(|name| String::from(*name)).collect();
+        roster.set(&listed, |name| {
+            (name != "bad").then(|| -> Box<dyn Transport> { Box::new(Gone::new("new")) })
+        })
+    }
+
+    #[test]
+    fn nodes_join_and_leave_with_the_list() {
+        let roster = roster(&["a", "b"]);
+        assert!(!set(&roster, &["b", "a"]), "the order does not matter");
+        let kept = roster.members()[1].clone();
+        assert!(set(&roster, &["b", "c", "bad"]));
+        assert_eq!(names(&roster), ["b", "c"]);
+        assert!(Arc::ptr_eq(&kept, &roster.members()[0]), "who stays is not made anew");
+        let (members, seats) = roster.seated();
+        assert_eq!((members.len(), seats.len()), (2, 2));
+        let life = roster.incarnation();
+        set(&roster, &["c"]);
+        assert_ne!(roster.incarnation(), life);
+    }
+}
