@@ -301,11 +301,13 @@ def test_limits_of_the_nodes_process(tmp_path: Path) -> None:
         "Limit                     Soft Limit           Hard Limit           Units\n"
         "Max open files            128                  128                  files\n"
     )
-    found = list(host.limits({"pid": 77, "clients_max": 256}, tmp_path))
+    found = list(host.limits({"pid": 77, "clients_max": 256}, root=tmp_path))
     first = the_one(found)
     assert first is not None
     assert (first.name, first.level) == ("descriptors", "fail")
-    assert list(host.limits({"pid": 78, "clients_max": 256}, tmp_path)) == [], "not seen from here"
+    assert list(host.limits({"pid": 78, "clients_max": 256}, root=tmp_path)) == [], (
+        "not seen from here"
+    )
 
 
 def test_disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

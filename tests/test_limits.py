@@ -23,14 +23,14 @@ def find(
     name: str,
     files: dict[str, str],
     clients_max: int = 256,
-    locks_bytes: int = 0,
+    devices: int = 0,
 ) -> Finding:
     shown = {"proc/self/limits": LIMITS.format(files="1024", locked="8388608")} | files
     for file, text in shown.items():
         path = tmp_path / file
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    found = findings(clients_max, locks_bytes, root=tmp_path)
+    found = findings(clients_max, devices, root=tmp_path)
     return next(finding for finding in found if finding.name == name)
 
 
@@ -44,6 +44,7 @@ def test_too_few_descriptors_refuse_the_start(tmp_path: Path) -> None:
     found = find(tmp_path, "descriptors", {}, clients_max=961)
     assert (found.level, found.figure) == ("fail", "1025 needed of 1024")
     assert "LimitNOFILE=1025" in found.todo
+    assert find(tmp_path, "descriptors", {}, clients_max=900, devices=1).level == "fail"
     unlimited = {"proc/self/limits": LIMITS.format(files="unlimited", locked="unlimited")}
     assert find(tmp_path, "descriptors", unlimited, clients_max=16384).level == "ok"
 
@@ -66,8 +67,8 @@ def test_an_outer_groups_threads_count(tmp_path: Path, cgroup: str, folder: str)
 
 
 def test_memory_to_lock(tmp_path: Path) -> None:
-    assert find(tmp_path, "memlock", {}, locks_bytes=8 << 20).level == "ok"
-    found = find(tmp_path, "memlock", {}, locks_bytes=(8 << 20) + 1)
+    assert find(tmp_path, "memlock", {}, devices=4).level == "ok"
+    found = find(tmp_path, "memlock", {}, devices=5)
     assert found.level == "warn"
     assert "LimitMEMLOCK" in found.todo
 

@@ -226,10 +226,7 @@ def test_every_event_is_said_somewhere() -> None:
     said = set(re.findall(r"Event::(\w+)[,)]", rust.partition("#[cfg(test)]")[0] + rust))
     names = {name.title().replace("_", "") for name in re.findall(r'say\(\s*"(\w+)"', python)}
     known = {event.title().replace("_", "") for event, _, _ in _core.log_events()}
-    unsaid = known - said - names
-    if not (ROOT / "crates/store/src/cold").exists():
-        unsaid = {name for name in unsaid if not name.startswith(("Flash", "Device"))}
-    assert unsaid == set()
+    assert known - said - names == set()
 
 
 def test_the_log_thread_alone_waits_for_a_reader() -> None:

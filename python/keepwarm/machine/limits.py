@@ -15,6 +15,11 @@ Pair = tuple[int, int]  # soft, hard; -1: none
 
 # Descriptors and threads of a node besides one for each client.
 OWN = 64
+# Of each flash device: queues of its own, threads where there is no io_uring, and rings, which
+# kernels before 5.12 count as locked memory.
+DEVICE_DESCRIPTORS = 72
+DEVICE_THREADS = 16
+DEVICE_RING_BYTES = 2 << 20
 NONE = resource.RLIM_INFINITY
 
 
@@ -29,27 +34,24 @@ class Finding(NamedTuple):
 
 def findings(
     clients_max: int,
-    locks_bytes: int = 0,
+    devices: int = 0,
     process: str = "self",
     root: Path = Path("/"),
 ) -> list[Finding]:
-    """The limits of a process against what a node with so many clients needs.
-
-    `locks_bytes` is what it would have locked: buffers that a device writes by itself.
-    """
+    """The limits of a process against what a node with so many clients and flash devices needs."""
     limits = _limits(root, process)
     return [
-        _descriptors(clients_max + OWN, limits.get("open files")),
-        _threads(clients_max + OWN, root, process),
-        _locked(locks_bytes, limits.get("locked memory")),
+        _descriptors(clients_max + OWN + devices * DEVICE_DESCRIPTORS, limits.get("open files")),
+        _threads(clients_max + OWN + devices * DEVICE_THREADS, root, process),
+        _locked(devices * DEVICE_RING_BYTES, limits.get("locked memory")),
         _swap(root, process),
     ]
 
 
-def raise_descriptors(clients_max: int) -> None:
-    """Raises this process' soft limit as far as its clients need and the hard one lets it."""
+def raise_descriptors(clients_max: int, devices: int = 0) -> None:
+    """Raises this process' soft limit as far as a node needs and the hard one lets it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = clients_max + OWN
+    wanted = clients_max + OWN + devices * DEVICE_DESCRIPTORS
     if soft != NONE and soft < wanted and (hard == NONE or hard >= wanted):
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
@@ -75,7 +77,7 @@ def _descriptors(needed: int, limit: Pair | None) -> Finding:
         name,
         "fail",
         f"{needed} needed of {hard}",
-        f"clients_max needs {needed} descriptors and the hard limit is {hard}: set "
+        f"clients and devices need {needed} descriptors and the hard limit is {hard}: set "
         f"LimitNOFILE={needed}, run ulimit -Hn {needed}, or lower clients_max",
     )
 
@@ -105,13 +107,13 @@ def _locked(needed: int, limit: Pair | None) -> Finding:
         return Finding(name, "ok", "limit unknown")
     soft, _ = limit
     if soft == NONE or soft >= needed:
-        return Finding(name, "ok", f"{_bytes(soft)}, {_bytes(needed)} to lock")
+        return Finding(name, "ok", f"{_bytes(soft)}, {_bytes(needed)} needed")
     return Finding(
         name,
         "warn",
-        f"{_bytes(soft)}, {_bytes(needed)} to lock",
-        f"devices write into {needed} bytes that the limit on locked memory ({soft} bytes) does "
-        "not cover, so they are registered for each transfer: set LimitMEMLOCK=infinity",
+        f"{_bytes(soft)}, {_bytes(needed)} needed",
+        f"rings of flash devices take {needed} bytes, which kernels before 5.12 count as locked "
+        f"memory, and the limit is {soft}: set LimitMEMLOCK=infinity, or threads do their work",
     )
 
 

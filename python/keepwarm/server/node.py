@@ -170,9 +170,9 @@ class Node:
 
     def _check_limits(self) -> None:
         """Refuses limits under which it cannot serve, and remembers those to mend."""
-        clients_max = self.config.clients_max
-        raise_descriptors(clients_max)
-        self.findings = findings(clients_max)
+        clients_max, devices = self.config.clients_max, len(getattr(self.config, "flash", ()))
+        raise_descriptors(clients_max, devices)
+        self.findings = findings(clients_max, devices)
         for finding in self.findings:
             if finding.level == "fail":
                 raise ConfigError(finding.todo, "clients_max")
@@ -185,7 +185,8 @@ class Node:
         say("machine", dict(self.ground()) | {each.name: each.figure for each in self.findings})
         for finding in self.findings:
             if finding.level != "ok":
-                say("machine_limit", finding._asdict())
+                told = {"limit": finding.name, "figure": finding.figure, "todo": finding.todo}
+                say("machine_limit", told)
 
     def ground(self) -> list[tuple[str, str]]:
         """What the arena lies on, for people."""

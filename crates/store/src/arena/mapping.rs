@@ -201,7 +201,7 @@ impl Arena {
         match bind_interleaved(self.base, self.bytes as usize, &mask) {
             Ok(()) => self.ground.is_interleaved = true,
             Err(error) => log::say(Event::MachineLimit, |line| {
-                line.text("name", "memory nodes").text("level", "warn");
+                line.text("limit", "memory nodes");
                 line.text("figure", format_args!("mbind over {} nodes: {error}", nodes.len()));
                 line.text("todo", "give the container CAP_SYS_NICE, or run under numactl -i all");
             }),

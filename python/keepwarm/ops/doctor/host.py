@@ -20,12 +20,12 @@ IP_MTU = 14
 MTU_LEAST = 1500
 
 
-def limits(server: Mapping[str, Any], root: Path = Path("/")) -> Iterator[Check]:
+def limits(server: Mapping[str, Any], devices: int = 0, root: Path = Path("/")) -> Iterator[Check]:
     """Those of the node's process, where it is to be seen from here."""
     process = str(server["pid"])
     if not (root / "proc" / process / "limits").exists():
         return
-    for found in findings(server["clients_max"], process=process, root=root):
+    for found in findings(server["clients_max"], devices, process=process, root=root):
         yield Check(found.name, found.level, found.figure, found.todo)
 
 
