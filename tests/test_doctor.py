@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from keepwarm import connect
+from keepwarm import Tenant, connect
+from keepwarm.config import tenant_rows
 from keepwarm.ops.doctor import figures, flash, host, reach
 from keepwarm.ops.doctor.checks import ORDER, Check, fail, ok, the_one, warn, worst
 from keepwarm.ops.doctor.node import Report, examine
@@ -97,7 +98,7 @@ def test_two_secrets_of_one_tenant(folder: Path) -> None:
     for secret, digits in zip(secrets, ("ab", "cd"), strict=True):
         secret.write_text(digits * 32)
         secret.chmod(0o600)
-    node = LocalNode(folder, tenants=[("t", str(secrets[0]), None, None)])
+    node = LocalNode(folder, tenants=tenant_rows({"t": Tenant(secret=secrets[0])}))
     try:
         assert the_level(examine(str(node.path), tenant="t", secret=secrets[0])) != "fail"
         first = named_first(examine(str(node.path), tenant="t", secret=secrets[1]))

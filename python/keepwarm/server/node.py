@@ -170,7 +170,7 @@ class Node:
 
     def _check_limits(self) -> None:
         """Refuses limits under which it cannot serve, and remembers those to mend."""
-        clients_max, devices = self.config.clients_max, len(getattr(self.config, "flash", ()))
+        clients_max, devices = self.config.clients_max, len(self.config.flash)
         raise_descriptors(clients_max, devices)
         self.findings = findings(clients_max, devices)
         for finding in self.findings:
