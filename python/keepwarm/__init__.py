@@ -8,7 +8,7 @@ This file only re-exports; what is not in ``__all__`` is private.
 
 from keepwarm._core import __version__
 from keepwarm.client import Memory, Space, connect, open
-from keepwarm.config import Tenant
+from keepwarm.config import Credentials, Tenant
 from keepwarm.errors import (
     ArgumentError,
     AttachError,
@@ -37,6 +37,7 @@ __all__ = [
     "AttachError",
     "ClosedError",
     "ConfigError",
+    "Credentials",
     "EpochOutcome",
     "Event",
     "EventBatch",

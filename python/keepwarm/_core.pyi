@@ -15,6 +15,7 @@ __all__ = [
     "Subscription",
     "__version__",
     "canonical_address",
+    "check_principals",
     "drill_fault",
     "limit_copy",
     "limit_serve",
@@ -24,9 +25,13 @@ __all__ = [
     "log_listen",
     "log_next",
     "log_say",
+    "make_ca",
+    "make_certificate",
+    "make_revocations",
     "namespace_fields",
     "outcome_codes",
     "policy_names",
+    "token_hash",
 ]
 
 __version__: str
@@ -39,6 +44,19 @@ _Flash = tuple[list[tuple[str, int | None]], bool, int | None, str, int | None, 
 
 _LogRow = tuple[str, str, int, dict[str, int | float | str]]
 
+_Path = str | PathLike[str] | None
+_Files = tuple[_Path, _Path, _Path, _Path]
+_Principal = tuple[str, list[str] | None, list[str], list[str], list[str], list[int]]
+
+def check_principals(rows: Sequence[_Principal]) -> None: ...
+def token_hash(token: str) -> str: ...
+def make_ca(name: str, days: int) -> tuple[str, str]: ...
+def make_certificate(
+    ca: str, ca_key: str, names: Sequence[str], node: bool, days: int, serial: int
+) -> tuple[str, str]: ...
+def make_revocations(
+    ca: str, ca_key: str, serials: Sequence[int], days: int, number: int
+) -> str: ...
 def canonical_address(text: str) -> str: ...
 def drill_fault() -> None: ...
 def log_events() -> list[tuple[str, str, str]]: ...
@@ -120,10 +138,13 @@ class Server:
         path: str | PathLike[str],
         *,
         listen: Sequence[str] = ...,
+        tls: _Files | None = ...,
+        principals: Sequence[_Principal] = ...,
         node: str,
         clients_max: int,
         idle_s: float,
     ) -> Server: ...
+    def reload_access(self, principals: Sequence[_Principal]) -> None: ...
     def addresses(self) -> list[str]: ...
     def stat(self) -> dict[str, int | float | str]: ...
     def set_idle(self, idle_s: float) -> None: ...
@@ -143,6 +164,9 @@ class Memory:
         deadline_s: float,
         name: str,
         transport: str,
+        *,
+        files: _Files | None = ...,
+        token: str | None = ...,
     ) -> Memory: ...
     @staticmethod
     def connect_fleet(

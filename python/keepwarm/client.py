@@ -20,8 +20,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias, Uni
 from keepwarm import _core
 from keepwarm.arguments import left, real, whole
 from keepwarm.config import (
+    Credentials,
     Tenant,
     default_node_name,
+    find_credentials,
     flash_row,
     parse_addresses,
     parse_admission,
@@ -111,6 +113,7 @@ def connect(
     connections_max: int = CONNECTIONS_MAX,
     deadline_s: float = DEADLINE_S,
     transport: Transport = "auto",
+    credentials: Credentials | str | PathLike[str] | None = None,
 ) -> Memory:
     """A memory on a node, or on several: `keepwarm.connect()`.
 
@@ -118,6 +121,11 @@ def connect(
     KEEPWARM_ADDRESS, else the default socket. A node that is not there is no error: calls miss with
     `store_down` until it is, and then find it by themselves. With too few connections threads wait
     for each other's transfers.
+
+    `credentials` are a folder as `keepwarm certs init` makes it, or `keepwarm.Credentials`; without
+    them the folder of KEEPWARM_CREDENTIALS. A node that is there and refuses them raises
+    `NodeError`, as does one that is not to be trusted; later both are `store_down` with the reason
+    in `Memory.health()`.
 
     `transport` says how bytes travel to a node on this machine: `auto` is by shared memory where
     the node gives its arena out, else over the socket, and `Memory.health()` says which and why;
@@ -128,10 +136,18 @@ def connect(
     placed by them. A namespace whose `run_blocks` is not 1 is then asked with a `Prompt`.
     """
     where, count = parse_addresses(address), whole("connections_max", connections_max, 16)
-    time_s = real("deadline_s", deadline_s)
+    time_s, shown = real("deadline_s", deadline_s), find_credentials(credentials)
     if len(where) > 1 or where[0].startswith("dns:"):
-        return connect_fleet(where, count, time_s, transport)
-    core = _core.Memory.connect(where[0], count, time_s, default_node_name(), transport)
+        return connect_fleet(where, count, time_s, transport, shown)
+    core = _core.Memory.connect(
+        where[0],
+        count,
+        time_s,
+        default_node_name(),
+        transport,
+        files=shown.files(),
+        token=shown.token,
+    )
     return Memory(core, threads=count)
 
 
@@ -140,11 +156,20 @@ def connect_fleet(
     connections_max: int = CONNECTIONS_MAX,
     deadline_s: float = DEADLINE_S,
     transport: Transport = "auto",
+    credentials: Credentials | None = None,
     timing: tuple[float, float] | None = None,
 ) -> Memory:
     """As `connect`, for parsed addresses; `timing`: grace and ramp in seconds, for tests."""
+    shown = credentials or Credentials()
     core = _core.Memory.connect_fleet(
-        list(addresses), connections_max, deadline_s, default_node_name(), transport, timing=timing
+        list(addresses),
+        connections_max,
+        deadline_s,
+        default_node_name(),
+        transport,
+        files=shown.files(),
+        token=shown.token,
+        timing=timing,
     )
     return Memory(core, threads=connections_max)
 

@@ -13,6 +13,7 @@ import cyclopts
 
 import keepwarm
 from keepwarm.cli.bench import bench
+from keepwarm.cli.certs import certs
 from keepwarm.cli.demo import demo
 from keepwarm.cli.doctor import doctor
 from keepwarm.cli.drop import drop
@@ -52,6 +53,7 @@ def _app() -> cyclopts.App:
     )
     for place, function in enumerate(_COMMANDS):
         app.command(function, sort_key=place)
+    app.command(certs)
     return app
 
 

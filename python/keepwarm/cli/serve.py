@@ -48,6 +48,19 @@ class Flags:
             "tls://0.0.0.0:9478. Default: nowhere."
         ),
     ] = None
+    tls_cert: Annotated[
+        str | None, _setting("The node's certificate, PEM, for tls://; see keepwarm certs init.")
+    ] = None
+    tls_key: Annotated[str | None, _setting("Its private key.")] = None
+    tls_ca: Annotated[
+        str | None,
+        _setting("The CA that vouches for clients. Without it they come with tokens alone."),
+    ] = None
+    tls_crl: Annotated[str | None, _setting("The CA's list of revoked certificates.")] = None
+    principals: Annotated[
+        str | None,
+        _setting("A TOML file with tables [principals.NAME]: who may come in, and do what."),
+    ] = None
     admin: Annotated[
         str | None,
         _setting(

@@ -15,8 +15,10 @@ from keepwarm.config.addresses import (
     parse_addresses,
     parse_admin,
 )
+from keepwarm.config.credentials import Credentials, find_credentials
 from keepwarm.config.files import read_toml
 from keepwarm.config.flash import Device, flash_row, parse_admission, parse_flash
+from keepwarm.config.principals import Principal, parse_principals, principal_rows
 from keepwarm.config.serve import DEFAULTS, PARSERS, Loaded, ServeConfig, default_node_name, load
 from keepwarm.config.tenants import Tenant, tenant_rows, terms
 from keepwarm.config.units import parse_duration, parse_size, show_size
@@ -25,13 +27,16 @@ __all__ = [
     "DEFAULTS",
     "PARSERS",
     "Admin",
+    "Credentials",
     "Device",
     "Loaded",
+    "Principal",
     "ServeConfig",
     "Tenant",
     "check_private",
     "default_address",
     "default_node_name",
+    "find_credentials",
     "flash_row",
     "is_socket",
     "load",
@@ -42,7 +47,9 @@ __all__ = [
     "parse_admission",
     "parse_duration",
     "parse_flash",
+    "parse_principals",
     "parse_size",
+    "principal_rows",
     "read_toml",
     "show_size",
     "tenant_rows",

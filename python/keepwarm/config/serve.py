@@ -23,6 +23,7 @@ from keepwarm.config.addresses import (
 )
 from keepwarm.config.files import read_toml
 from keepwarm.config.flash import Device, parse_admission, parse_flash
+from keepwarm.config.principals import Principal, parse_principals
 from keepwarm.config.tenants import Tenant, parse_tenants, unknown
 from keepwarm.config.units import parse_duration, parse_size, shorten, show_size
 from keepwarm.errors import ConfigError
@@ -118,6 +119,11 @@ class ServeConfig:
     ttl: float | None
     address: str
     listen: tuple[str, ...]
+    tls_cert: Path | None
+    tls_key: Path | None
+    tls_ca: Path | None
+    tls_crl: Path | None
+    principals: Mapping[str, Principal]
     admin: Admin | None
     state_dir: Path | None
     clients_max: int
@@ -143,6 +149,11 @@ PARSERS: dict[str, Callable[[object, str], Any]] = {
     "ttl": parse_duration,
     "address": _parse_socket,
     "listen": parse_listen,
+    "tls_cert": _parse_path,
+    "tls_key": _parse_path,
+    "tls_ca": _parse_path,
+    "tls_crl": _parse_path,
+    "principals": parse_principals,
     "admin": parse_admin,
     "state_dir": _parse_path,
     "clients_max": _count_to(16_384),
@@ -167,6 +178,11 @@ DEFAULTS: dict[str, Any] = {
     "policy": "default",
     "ttl": None,
     "listen": (),
+    "tls_cert": None,
+    "tls_key": None,
+    "tls_ca": None,
+    "tls_crl": None,
+    "principals": {},
     "admin": Admin("127.0.0.1", 9477),
     "clients_max": 256,
     "idle": 300.0,

@@ -21,7 +21,14 @@ from typing import Any, NamedTuple
 
 import keepwarm
 from keepwarm import _core
-from keepwarm.config import Loaded, flash_row, make_folder, show_size, tenant_rows
+from keepwarm.config import (
+    Loaded,
+    flash_row,
+    make_folder,
+    principal_rows,
+    show_size,
+    tenant_rows,
+)
 from keepwarm.errors import ClosedError, ConfigError, NodeError
 from keepwarm.machine import Finding, findings, raise_descriptors
 from keepwarm.outcomes import nest
@@ -110,6 +117,10 @@ class Node:
             value = getattr(self.config, name)
             if name == "tenants":
                 value = sorted(value) or ["default alone"]
+            elif name == "principals":
+                value = sorted(value) or ["the node's user alone"]
+            elif isinstance(value, Path):
+                value = str(value)
             elif name == "listen" and self._server is not None:
                 value = self._listening()
             elif name == "admin":
@@ -160,6 +171,8 @@ class Node:
             self._store,
             config.address,
             listen=config.listen,
+            tls=(config.tls_ca, config.tls_cert, config.tls_key, config.tls_crl),
+            principals=principal_rows(config.principals),
             node=config.node,
             clients_max=config.clients_max,
             idle_s=config.idle,
@@ -239,6 +252,11 @@ class Node:
             Step(
                 lambda: server.announce(new.weight),
                 lambda: server.announce(old.weight),
+            ),
+            Step(
+                # Certificates are read again whether or not their settings changed.
+                lambda: server.reload_access(principal_rows(new.principals)),
+                lambda: server.reload_access(principal_rows(old.principals)),
             ),
             Step(
                 lambda: log.tune(new.log_format, new.log_level),

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from keepwarm.config import Loaded, ServeConfig, Tenant, tenant_rows
 from keepwarm.errors import KeepwarmError
 
-LIVE = frozenset({"ttl", "idle", "drain", "weight", "log_format", "log_level"})
+LIVE = frozenset({"ttl", "idle", "drain", "weight", "principals", "log_format", "log_level"})
 LIVE_OF_TENANTS = frozenset({"quota", "ttl"})
 PUBLIC_TENANT = "default"
 
@@ -154,4 +154,6 @@ def reload(
 
 def shown(value: object) -> str:
     """A setting's value in an audit line."""
+    if isinstance(value, Mapping):  # of principals: whom it names, not how they show it
+        return ",".join(sorted(value)) or "-"
     return "-" if value is None else str(value)
