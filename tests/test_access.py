@@ -51,7 +51,7 @@ def test_a_fleet_of_one_is_made_served_revoked_and_reloaded(tmp_path: Path) -> N
         engine = keepwarm.connect(where, credentials=home / "client-engine", deadline_s=WAIT_S)
         reader = keepwarm.connect(where, credentials=home / "client-reader", deadline_s=WAIT_S)
         with engine, reader:
-            space, other = engine.attach(make("m")), reader.attach(make("m"))
+            space, other = engine.attach(make()), reader.attach(make())
             keys = keys_of(space.namespace, 1)
             stored = space.put_from(keys, b"x" * 5000, deadline_s=WAIT_S)
             assert stored == [Outcome(Status.STORED)]
@@ -59,7 +59,7 @@ def test_a_fleet_of_one_is_made_served_revoked_and_reloaded(tmp_path: Path) -> N
             assert other.get_into(keys, into, deadline_s=WAIT_S) == [Outcome(Status.OK)]
             assert bytes(into) == b"x" * 5000
             (refused,) = other.put_from(
-                keys_of(space.namespace, 2)[1:], b"y" * 9, deadline_s=WAIT_S
+                keys_of(space.namespace, 2)[16:], b"y" * 9, deadline_s=WAIT_S
             )
             assert refused.status is Status.SHED, refused
             assert "no right to write" in str(reader.health()["last_error"])

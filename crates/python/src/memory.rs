@@ -55,8 +55,14 @@ impl Memory {
             _ => Address::Unix(address),
         };
         let credentials = credentials(files, token)?;
-        let config =
-            ConnectConfig { address, credentials, connections_max, deadline, name, transport };
+        let config = ConnectConfig {
+            credentials,
+            connections_max,
+            deadline,
+            name,
+            transport,
+            ..ConnectConfig::new(address)
+        };
         let connected = detached(py, || Inner::connect(config)).map_err(fault)?;
         connected.map(|inner| Memory { inner }).map_err(refused)
     }

@@ -1,5 +1,5 @@
 //! What every transport does alike. Each test runs over the store in this process, over the socket,
-//! by shared memory, and over three nodes.
+//! TCP and TLS, by shared memory, and over three nodes.
 
 mod support;
 
@@ -13,6 +13,7 @@ use keepwarm_wire::{
     ClientError, EpochOutcome, GetItem, HealthState, Memory, PutItem, TransportChoice,
 };
 
+use support::net::{NetNode, Over};
 use support::{
     Fleet, LONG, Node, attach, content, eventually, get, key, key_check, keys, put, spec, store,
 };
@@ -63,6 +64,12 @@ fn over_one(mebibytes: u64, test: impl Fn(&Memory, &Stores)) {
         let stores = Stores(vec![node.store.clone()]);
         test(&node.connect_by(transport), &stores);
         stores.check(&format!("{transport:?}"));
+    }
+    for over in [Over::Tcp, Over::Tls] {
+        let node = NetNode::start(mebibytes);
+        let stores = Stores(vec![node.node.store.clone()]);
+        test(&node.connect(over), &stores);
+        stores.check(&format!("{over:?}"));
     }
 }
 

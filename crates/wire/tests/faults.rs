@@ -6,34 +6,42 @@ mod support;
 use std::time::{Duration, Instant};
 
 use keepwarm_store::types::{Epoch, GetOutcome, MissReason, PutOutcome, ShedReason};
-use keepwarm_wire::{ConnectConfig, Memory, Space, TransportChoice};
+use keepwarm_wire::{Address, Memory, Space};
 
+use support::net::{NetNode, Over};
 use support::proxy::{Fault, Proxy, Way};
-use support::{LONG, Node, attach, get, key_check, keys, load_average, put, spec};
+use support::{LONG, attach, get, key_check, keys, load_average, put, rounds, spec};
 
 const LENGTH: usize = 300;
 const DEADLINE: Duration = Duration::from_millis(250);
 
 struct Setting {
-    node: Node,
+    net: NetNode,
+    over: Over,
     proxy: Proxy,
 }
 
 impl Setting {
     /// A node whose namespace holds three known blocks, and a proxy before it.
-    fn new() -> Setting {
-        let node = Node::with(64, |config| config.stall = DEADLINE);
-        let proxy = Proxy::start(node.scratch("proxy.sock"), &node.path);
-        let space = attach(&node.connect(), "m");
+    fn new(over: Over) -> Setting {
+        let net = NetNode::with(64, |config| config.stall = DEADLINE);
+        let proxy = match net.address(over).host_and_port() {
+            None => Proxy::start(net.node.scratch("proxy.sock"), &net.node.path),
+            Some((_, port)) => Proxy::before_port(port),
+        };
+        let space = attach(&net.node.connect(), "m");
         assert_eq!(put(&space, &keys(1, 3), LENGTH, LONG), [PutOutcome::Stored; 3]);
-        Setting { node, proxy }
+        Setting { net, over, proxy }
     }
 
     /// A new client through the proxy; `None` when even its greeting is spoilt for good.
     fn space(&self) -> Option<(Memory, Space)> {
-        let mut config = ConnectConfig::new(&self.proxy.path);
+        let mut config = self.net.config(self.over);
+        config.address = match self.over {
+            Over::Unix => Address::from(&self.proxy.path),
+            Over::Tcp | Over::Tls => config.address.at_port(self.proxy.port),
+        };
         config.deadline = DEADLINE;
-        config.transport = TransportChoice::Unix;
         let memory = Memory::connect(config).ok()?;
         let spec = spec("m", 1);
         let check = key_check(&spec);
@@ -74,7 +82,7 @@ impl Setting {
 
     /// What the node holds now is right, whatever was said about it.
     fn check(&self, round: u64) {
-        let space = attach(&self.node.connect(), "m");
+        let space = attach(&self.net.node.connect(), "m");
         for outcome in get(&space, &keys(100 + round, 2), LENGTH, LONG) {
             // Pending: the cut put's reservation is still with its stalled connection.
             assert_ne!(outcome, GetOutcome::Throttled);
@@ -108,42 +116,51 @@ impl Setting {
         );
         // Five calls, each with its own deadline, and a second of a busy machine.
         assert!(slowest < DEADLINE * 5 + Duration::from_secs(1), "{slowest:?}");
-        self.node.store.check().expect("the store adds up");
+        self.net.node.store.check().expect("the store adds up");
+    }
+}
+
+/// At every byte over the socket; over TCP, and under TLS with its handshake, at some.
+fn over_each(way: Way, fault: impl Fn(u64) -> Fault) {
+    let times = if rounds(1) > 1 { 1 } else { 7 };
+    for (over, step) in [(Over::Unix, 1), (Over::Tcp, times), (Over::Tls, 5 * times)] {
+        println!("{over:?}");
+        Setting::new(over).at_every_byte(way, step, &fault);
     }
 }
 
 #[test]
 fn cut_at_every_byte_to_the_node() {
-    Setting::new().at_every_byte(Way::ToNode, 1, |at| Fault::Cut(Way::ToNode, at));
+    over_each(Way::ToNode, |at| Fault::Cut(Way::ToNode, at));
 }
 
 #[test]
 fn cut_at_every_byte_to_the_client() {
-    Setting::new().at_every_byte(Way::ToClient, 1, |at| Fault::Cut(Way::ToClient, at));
+    over_each(Way::ToClient, |at| Fault::Cut(Way::ToClient, at));
 }
 
 #[test]
 fn change_every_byte_to_the_node() {
-    let mask = |at: u64| 1u8 << (at % 8);
-    Setting::new().at_every_byte(Way::ToNode, 1, |at| Fault::Flip(Way::ToNode, at, mask(at)));
+    over_each(Way::ToNode, |at| Fault::Flip(Way::ToNode, at, 1u8 << (at % 8)));
 }
 
 #[test]
 fn change_every_byte_to_the_client() {
-    let mask = |at: u64| 0x80u8 >> (at % 8);
-    Setting::new().at_every_byte(Way::ToClient, 1, |at| Fault::Flip(Way::ToClient, at, mask(at)));
+    over_each(Way::ToClient, |at| Fault::Flip(Way::ToClient, at, 0x80u8 >> (at % 8)));
 }
 
 #[test]
 fn half_open_connections_cost_their_deadline_and_no_more() {
-    let setting = Setting::new();
-    setting.at_every_byte(Way::ToNode, 97, |at| Fault::Silence(Way::ToNode, at));
-    setting.at_every_byte(Way::ToClient, 97, |at| Fault::Silence(Way::ToClient, at));
+    for (over, step) in [(Over::Unix, 97), (Over::Tcp, 331), (Over::Tls, 997)] {
+        let setting = Setting::new(over);
+        setting.at_every_byte(Way::ToNode, step, |at| Fault::Silence(Way::ToNode, at));
+        setting.at_every_byte(Way::ToClient, step, |at| Fault::Silence(Way::ToClient, at));
+    }
 }
 
 #[test]
 fn bytes_spoilt_on_the_way_are_reported_and_the_connection_given_up() {
-    let setting = Setting::new();
+    let setting = Setting::new(Over::Unix);
     let (memory, space) = setting.space().expect("a good way so far");
     setting.proxy.take_passed(Way::ToClient);
     let one = &keys(1, 1);
@@ -162,7 +179,7 @@ fn bytes_spoilt_on_the_way_are_reported_and_the_connection_given_up() {
     assert_eq!(get(&space, one, LENGTH, LONG), [GetOutcome::Miss(MissReason::Corrupt)]);
     let stats = memory.stats();
     assert_eq!((stats.corrupt, stats.suspect_connections), (1, 1));
-    assert_eq!(setting.node.store.stats().counters.reports_intact, 1);
+    assert_eq!(setting.net.node.store.stats().counters.reports_intact, 1);
     setting.proxy.fault(Fault::None);
     assert_eq!(get(&space, one, LENGTH, LONG), [GetOutcome::Ok], "over a new connection");
     assert_eq!(memory.stats().connections, stats.connections + 1);

@@ -34,6 +34,10 @@ pub struct ConnectConfig {
     /// Connections for calls at once, 1 to 64; subscriptions have their own. Too few: threads wait
     /// for each other's transfers; too many: the node's limit on clients is reached sooner.
     pub connections_max: usize,
+    /// Connections that one large batch over TCP is spread over, 1 to 16: at most as many as are
+    /// free, and as there are cores. One: a long fat network is not filled, and TLS takes one core;
+    /// many: small transfers of others wait.
+    pub stripes: usize,
     /// What connecting at start may take; afterwards each call's own deadline holds.
     pub deadline: Duration,
     /// For the node's logs.
@@ -49,6 +53,7 @@ impl ConnectConfig {
             address: address.into(),
             credentials: Credentials::default(),
             connections_max: 8,
+            stripes: 4,
             deadline: DEADLINE,
             name: String::from("keepwarm"),
             transport: TransportChoice::default(),

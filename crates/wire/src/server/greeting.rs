@@ -88,6 +88,24 @@ pub(super) fn greet<'a>(
             return refuse(RefusalCode::Peer, text);
         }
     };
+    welcome(node, channel, guest, &principal, (version, header.correlation), &mut patience)?;
+    node.counts.request(Opcode::Hello);
+    let session = node.sessions.seat(&node.store, (principal.name.clone(), greeting.token));
+    if !principal.rights.has(Right::Write) {
+        session.keep_epochs();
+    }
+    Ok(Greeted { session, version, principal })
+}
+
+/// The node's answer to a greeting.
+fn welcome(
+    node: &Node,
+    channel: &mut impl Channel,
+    guest: &Guest,
+    principal: &Principal,
+    (version, correlation): (u16, u64),
+    patience: &mut Patience,
+) -> Result<(), Ending> {
     let mut capabilities = vec![String::from("events")];
     if principal.rights.has(Right::Arena) && offers_memory(node, channel) {
         capabilities.push(String::from("shm"));
@@ -105,16 +123,11 @@ pub(super) fn greet<'a>(
         version,
         code: Opcode::Hello as u8,
         flags: flags::REPLY,
-        correlation: header.correlation,
+        correlation,
         payload_bytes: 0,
     };
     let mut out = Vec::new();
     append_frame(&mut out, head, |out| reply.write(out))?;
-    flush(channel, &mut out, &mut patience)?;
-    node.counts.request(Opcode::Hello);
-    let session = node.sessions.seat(&node.store, (principal.name.clone(), greeting.token));
-    if !principal.rights.has(Right::Write) {
-        session.keep_epochs();
-    }
-    Ok(Greeted { session, version, principal })
+    flush(channel, &mut out, patience)?;
+    Ok(())
 }

@@ -1,4 +1,5 @@
-//! TLS 1.3 over a [`Socket`](crate::channel::Socket), as another [`Channel`](crate::channel::Channel).
+//! TLS 1.3 over a [`Socket`](crate::channel::Socket): another
+//! [`Channel`](crate::channel::Channel).
 //!
 //! `stream.rs` moves bytes, `files.rs` reads certificates and keys, `reasons.rs` says in words why
 //! two sides do not trust each other. No session is ever resumed, so a certificate that was revoked

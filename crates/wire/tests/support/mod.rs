@@ -6,6 +6,7 @@
 
 pub mod bodies;
 pub mod child;
+pub mod net;
 pub mod passing;
 pub mod peer;
 pub mod pki;

@@ -1,7 +1,8 @@
 //! A proxy between a client and a node that damages the stream at given bytes.
 
-use std::io::{Read, Write};
-use std::net::Shutdown;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -38,13 +39,56 @@ struct Shared {
 
 /// A listening proxy; ends with its connections when dropped.
 pub struct Proxy {
+    /// Where it listens, before a socket.
     pub path: PathBuf,
+    /// Where it listens, before a port.
+    pub port: u16,
     shared: Arc<Shared>,
+    wake: Box<dyn Fn() + Send + Sync>,
+}
+
+enum Proxied {
+    Path(PathBuf),
+    Port(u16),
+}
+
+/// Both kinds of sockets read and write alike.
+fn alike(stream: TcpStream) -> UnixStream {
+    stream.set_nodelay(true).expect("a live socket");
+    UnixStream::from(OwnedFd::from(stream))
 }
 
 impl Proxy {
+    /// Before a node's socket.
     pub fn start(path: PathBuf, node: &Path) -> Proxy {
         let listener = UnixListener::bind(&path).expect("a free path");
+        let (node, wake) = (node.to_owned(), path.clone());
+        Proxy::between(
+            Proxied::Path(path),
+            move || listener.accept().map(|(client, _)| client),
+            move || UnixStream::connect(&node),
+            Box::new(move || drop(UnixStream::connect(&wake))),
+        )
+    }
+
+    /// Before a node's port on this machine.
+    pub fn before_port(node: u16) -> Proxy {
+        let listener = TcpListener::bind(("localhost", 0)).expect("a free port");
+        let port = listener.local_addr().expect("an address").port();
+        Proxy::between(
+            Proxied::Port(port),
+            move || listener.accept().map(|(client, _)| alike(client)),
+            move || TcpStream::connect(("localhost", node)).map(alike),
+            Box::new(move || drop(TcpStream::connect(("localhost", port)))),
+        )
+    }
+
+    fn between(
+        proxied: Proxied,
+        accept: impl Fn() -> io::Result<UnixStream> + Send + 'static,
+        connect: impl Fn() -> io::Result<UnixStream> + Send + 'static,
+        wake: Box<dyn Fn() + Send + Sync>,
+    ) -> Proxy {
         let shared = Arc::new(Shared {
             fault: Mutex::new(Fault::None),
             gate: Mutex::new(true),
@@ -53,19 +97,22 @@ impl Proxy {
             over: AtomicBool::new(false),
             streams: Mutex::new(Vec::new()),
         });
-        let (accepting, node) = (shared.clone(), node.to_owned());
+        let accepting = shared.clone();
         std::thread::spawn(move || {
-            for client in listener.incoming() {
+            loop {
+                let client = accept();
                 if accepting.over.load(Ordering::Acquire) {
                     return;
                 }
-                let (Ok(client), Ok(node)) = (client, UnixStream::connect(&node)) else {
-                    continue;
-                };
+                let (Ok(client), Ok(node)) = (client, connect()) else { continue };
                 join(&accepting, client, node);
             }
         });
-        Proxy { path, shared }
+        let (path, port) = match proxied {
+            Proxied::Path(path) => (path, 0),
+            Proxied::Port(port) => (PathBuf::new(), port),
+        };
+        Proxy { path, port, shared, wake }
     }
 
     /// For connections made from now on.
@@ -102,7 +149,7 @@ impl Drop for Proxy {
             let _ = stream.shutdown(Shutdown::Both);
         }
         // Wakes the accepting thread.
-        let _ = UnixStream::connect(&self.path);
+        (self.wake)();
     }
 }
 

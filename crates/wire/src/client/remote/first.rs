@@ -26,6 +26,11 @@ impl Remote {
             let found = config.connections_max.to_string();
             return Err(ConnectError::Config { setting, found, want });
         }
+        if !(1..=16).contains(&config.stripes) {
+            let (setting, want) = ("stripes", "1 to 16");
+            let found = config.stripes.to_string();
+            return Err(ConnectError::Config { setting, found, want });
+        }
         if let Address::Unix(path) = &address {
             check_path(path)?;
         }

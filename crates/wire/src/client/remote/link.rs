@@ -429,8 +429,8 @@ impl Link {
     }
 }
 
-/// As blocks miss for it: without the right they are not this client's, as with a namespace that the
-/// node refuses; `health` says which right.
+/// As blocks miss for it: without the right they are not this client's, as with a namespace that
+/// the node refuses; `health` says which right.
 pub(super) fn of_blocks(cut: Cut) -> Unserved {
     match cut {
         Cut::Refused(refusal) if refusal.is_of_rights() => Unserved::Missed(MissReason::Identity),

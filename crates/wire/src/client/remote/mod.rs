@@ -2,8 +2,9 @@
 //!
 //! `dial.rs` connects, `link.rs` is one connection, `announced.rs` what its node says of itself,
 //! `pool.rs` the few there may be, `breaker.rs` decides whether calls are tried and asks for a lost
-//! node in the background; `reads.rs`, `writes.rs` and `follow.rs` move more than a frame.
-//! `mapped.rs`, `located.rs` and `staged.rs` are the frames of `client/shm`.
+//! node in the background; `stripes.rs` spreads a batch, `reads.rs`, `writes.rs` and `follow.rs`
+//! move more than a frame. `mapped.rs`, `located.rs` and `staged.rs` are the frames of
+//! `client/shm`.
 
 mod announced;
 mod breaker;
@@ -16,6 +17,7 @@ mod mapped;
 mod pool;
 mod reads;
 mod staged;
+mod stripes;
 mod way;
 mod writes;
 
@@ -33,6 +35,7 @@ use self::breaker::{Breaker, FAILURES};
 use self::dial::Dialer;
 use self::link::{Cut, Link, Peer, of_blocks};
 use self::pool::{Place, Pool};
+use super::legs::Legs;
 use super::positions::Run;
 use super::stats::{Counts, add};
 use super::transport::{Announced, LookupAsk, SpaceCore, Transport, Unserved, keys_here};
@@ -63,6 +66,7 @@ const LEAVE_TAKING: Duration = Duration::from_millis(50);
 /// The way to one node from one process.
 pub(super) struct Remote {
     node: Arc<Node>,
+    legs: Legs,
     process: ProcessId,
 }
 
@@ -106,7 +110,7 @@ impl Remote {
             peer: Mutex::new(None),
             departures: AtomicU64::new(0),
         };
-        Ok(Remote { node: Arc::new(node), process: ProcessId::here() })
+        Ok(Remote { node: Arc::new(node), legs: Legs::default(), process: ProcessId::here() })
     }
 
     fn call<B: Body>(
@@ -350,8 +354,7 @@ impl Transport for Remote {
             return Ok(());
         }
         // SAFETY: the caller's promise about `items`.
-        let work = |link: &mut Link| unsafe { link.get(space, items, outcomes, until) };
-        self.node.with_link(until, work).map_err(of_blocks)
+        unsafe { self.get_striped(space, items, outcomes, until) }
     }
 
     unsafe fn put_from(
@@ -365,16 +368,8 @@ impl Transport for Remote {
         if items.is_empty() {
             return Ok(());
         }
-        let groups = writes::groups(items);
-        let is_one = groups.len() == 1;
-        let work = |link: &mut Link| {
-            groups.into_iter().try_for_each(|group| {
-                // SAFETY: the caller's promise about `items`.
-                unsafe { link.put(space, &items[group.clone()], &mut outcomes[group], until) }
-            })
-        };
-        self.node.with_link(until, work).map_err(of_blocks)?;
-        if !is_one {
+        // SAFETY: the caller's promise about `items`.
+        if unsafe { self.put_striped(space, items, outcomes, until) }? {
             // The node counted each group as used by itself; the head of all is to leave last. What
             // is stored stays so without an answer.
             let _ = self.touch(space, &keys_here(items, outcomes), &[], until);
@@ -473,6 +468,7 @@ impl Transport for Remote {
 
     fn close(&self) {
         self.node.breaker.stop();
+        self.legs.close();
         self.node.pool.close();
     }
 }

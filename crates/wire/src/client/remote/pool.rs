@@ -45,6 +45,12 @@ impl Pool {
         }
     }
 
+    /// Places that a call could have now without waiting.
+    pub(super) fn free(&self) -> usize {
+        let state = self.lock();
+        self.max.saturating_sub(state.taken) + state.idle.len()
+    }
+
     /// An idle connection, if there is one.
     pub(super) fn take_idle(&self) -> Option<Place<'_>> {
         let link = self.lock().idle.pop()?;
