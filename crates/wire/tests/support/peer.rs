@@ -1,6 +1,8 @@
 //! A peer that speaks frames by hand, well or badly.
 
 use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -32,6 +34,13 @@ impl Peer {
         stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
         stream.set_write_timeout(Some(Duration::from_secs(10))).expect("a timeout");
         Peer { stream, correlation: 0 }
+    }
+
+    /// A peer over TCP; both kinds of sockets read and write alike.
+    pub fn over_tcp(host: &str, port: u16) -> Peer {
+        let stream = TcpStream::connect((host, port)).expect("the node listens");
+        stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
+        Peer { stream: UnixStream::from(OwnedFd::from(stream)), correlation: 0 }
     }
 
     /// A peer after its greeting.
