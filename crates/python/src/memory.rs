@@ -90,8 +90,14 @@ impl Memory {
         let deadline = seconds(deadline_s, "deadline_s")?;
         let address = Address::Unix(PathBuf::new()); // each node has its own
         let credentials = credentials(files, token)?;
-        let each =
-            ConnectConfig { address, credentials, connections_max, deadline, name, transport };
+        let each = ConnectConfig {
+            credentials,
+            connections_max,
+            deadline,
+            name,
+            transport,
+            ..ConnectConfig::new(address)
+        };
         let config = crate::fleet::config(&addresses, each, timing)?;
         let connected = detached(py, || Inner::connect_fleet(config)).map_err(fault)?;
         connected.map(|inner| Memory { inner }).map_err(refused)
