@@ -176,7 +176,7 @@ class Memory:
         name: str,
         transport: str,
         *,
-        files: tuple[str | None, str | None, str | None] | None = None,
+        files: _Files | None = ...,
         token: str | None = None,
         timing: tuple[float, float] | None = None,
     ) -> Memory: ...

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use keepwarm_store::identity::{ChainKey, NamespaceSpec, TenantSecret, Value};
 use keepwarm_store::types::{
-    BlockKey, Epoch, Generation, GetOutcome, LeaseId, MissReason, NamespaceId, PutOutcome,
+    BlockKey, Epoch, Generation, GetOutcome, LeaseId, MissReason, NamespaceId, Priority, PutOutcome,
 };
 use keepwarm_store::{Store, SystemClock, TenantConfig};
 use keepwarm_wire::codec::{Body, Malformed, Reader, decode};
@@ -69,6 +69,7 @@ fn shared(principals: Vec<Principal>) -> Shared {
             quota_bytes: Some(24 << 20),
             flash_quota_bytes: None,
             ttl: None,
+            priority_max: Priority::MAX,
         })
         .to_vec();
     let store = Store::open(config, std::sync::Arc::new(SystemClock)).expect("a store");
@@ -210,7 +211,7 @@ fn no_request_with_anothers_numbers_reaches_its_blocks() {
     let mut peer = node.peer("red");
     let spec = spec_of("red", "m");
     let (encoding, key_check) = (spec.encoding().to_vec(), check_of(&spec, "red"));
-    let request = AttachRequest { encoding, key_check, epoch: Epoch(0) };
+    let request = AttachRequest { encoding, key_check, epoch: Epoch(0), terms: Default::default() };
     let own: AttachReply = peer.ask(Opcode::Attach, &request);
     for namespace in (0..64).map(NamespaceId) {
         let (epoch, keys) = (Epoch(0), theirs.clone());
