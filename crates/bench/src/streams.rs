@@ -14,6 +14,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags, accept_with};
 
 use crate::bytes::{Place, Pool};
@@ -43,14 +45,20 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
+    /// Takes what is there, and waits in `poll` alone: a receive that waits by itself, and has taken
+    /// a part of what it waits for, is not woken for a rest that is smaller.
     fn gather_exact(&mut self, mut to: &mut [u8]) -> io::Result<()> {
         while !to.is_empty() {
             self.wake_at(to.len().min(GATHER_BYTES));
-            let received = self.read(to)?;
-            if received == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
+            let step = to.len().min(STEP_BYTES);
+            match rustix::net::recv(&self.fd, &mut to[..step], RecvFlags::DONTWAIT) {
+                Ok((0, _)) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok((received, _)) => to = &mut to[received..],
+                Err(Errno::AGAIN) => {
+                    poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], None)?;
+                }
+                Err(error) => return Err(error.into()),
             }
-            to = &mut to[received..];
         }
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! The limits move what they say they move: a limit that did less would flatter whom it measures.
 
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
@@ -68,6 +69,29 @@ fn streams_carry_every_block_both_ways() {
         assert!(buffer.iter().all(|byte| *byte == n as u8), "block {n} comes back");
     }
     let _ = std::fs::remove_file(path);
+}
+
+#[test]
+fn a_tcp_stream_ends_on_any_byte() {
+    // Lengths around what a receive waits for: a rest that is smaller must not be waited for.
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+    let at = listener.local_addr().expect("bound");
+    let listener = OwnedFd::from(listener);
+    std::thread::spawn(move || serve(&listener, 8 << 20, None, None));
+    let stream = TcpStream::connect(at).expect("the server listens");
+    let mut client = Client::new(vec![OwnedFd::from(stream)], None).expect("no TLS");
+    for len in [1usize, 4096, (256 << 10) - 1, 256 << 10, (256 << 10) + 1, (2 << 20) + 77] {
+        let mut bytes = vec![7u8; len];
+        let place = [place(&mut bytes)];
+        for first in 0..20 {
+            // SAFETY: the buffer lives, and is used by nobody else, until after both calls.
+            unsafe {
+                client.put(&place, first).expect("the server answers");
+                client.get(&place, first).expect("the server answers");
+            }
+        }
+        assert!(bytes.iter().all(|byte| *byte == 7), "{len}");
+    }
 }
 
 #[test]
