@@ -62,6 +62,10 @@ class Plan:
         """Turns to be served, without any help, while the node is down."""
         return max(1, min(self.config.down_turns_max, len(self.turns) // 24))
 
+    def flash_bytes(self) -> int:
+        """Room for all of it, and for what is written again."""
+        return max(self.working_set_bytes * 3 // 2 // MIB, 128) * MIB
+
     def blocks_max(self) -> int:
         """Whole blocks of the longest prompt."""
         return max(turn.request.whole_blocks() for turn in self.turns)

@@ -88,6 +88,14 @@ def integrity(record: Record, summary: Summary) -> Rows:
             f"{summary.first_answer_after_ready_s:+.2f} s, first hit "
             f"{summary.first_hit_after_ready_s:+.2f} s from there)",
         )
+    for what, stat in (("kill -9", record.stat_at_end), ("SIGTERM", record.stat_after_stop)):
+        kept = stat.get("flash_recovered", 0) * record.plan.config.block_bytes
+        yield (
+            f"kept on flash over the {what}",
+            f"{stat.get('flash_recovered', 0):,} blocks, {kept / MIB:,.0f} MiB, claimed in "
+            f"{stat.get('flash_recovery_seconds', 0) * 1e3:,.0f} ms while serving",
+        )
+    yield "the node at SIGTERM", record.said_at_stop.removeprefix("keepwarm: ")
     for name, found in record.resident.items():
         yield (
             f"resident memory, {name}",
@@ -194,6 +202,7 @@ def plain(record: Record, summary: Summary) -> dict[str, Any]:
         "put_outcomes": summary.put_outcomes,
         "node_before_kill": record.stat_before_kill,
         "node_at_end": record.stat_at_end,
+        "node_after_stop": record.stat_after_stop,
         "resident_bytes": record.resident,
         "machine": record.machine,
         "problems": summary.problems,

@@ -62,6 +62,8 @@ class Record:
     ready: float = 0.0
     stat_before_kill: dict[str, Any] = field(default_factory=dict)
     stat_at_end: dict[str, Any] = field(default_factory=dict)
+    said_at_stop: str = ""
+    stat_after_stop: dict[str, Any] = field(default_factory=dict)
     resident: dict[str, dict[str, int]] = field(default_factory=dict)
     probe: dict[str, Any] = field(default_factory=dict)
     machine: dict[str, object] = field(default_factory=dict)
@@ -102,7 +104,9 @@ class Run:
         self.plan = plan
         self.record = Record(plan)
         self._progress = progress
-        self._node = NodeProcess(folder, plan.arena_bytes, plan.config.policy)
+        flash = f"{folder / 'flash'}={plan.flash_bytes()}"
+        extra = ("--state-dir", str(folder / "state"), "--flash", flash, "--drain", "8s")
+        self._node = NodeProcess(folder, plan.arena_bytes, plan.config.policy, extra)
         self._answers: queue.Queue[tuple[int, dict[str, Any] | None]] = queue.Queue()
         self._replicas: list[ReplicaProcess] = []
         self._waiting: deque[Turn] = deque(plan.turns)
@@ -130,6 +134,7 @@ class Run:
             record.ended = time.monotonic()
             record.stat_at_end = self._node.stat()
             record.resident["node at end"] = machine.resident_bytes(self._node.pid)
+            self._restart_in_order()
             record.probe = self._probe()
             record.machine = machine.describe()
         return record
@@ -162,6 +167,16 @@ class Run:
         # Each replica has one more turn meanwhile: a slow start must not use up the run.
         self._dispatch()
         self.record.ready = self._node.wait_ready()
+
+    def _restart_in_order(self) -> None:
+        """SIGTERM: what memory alone holds goes to flash, and is there again afterwards."""
+        self._idle()
+        self._progress(len(self.record.served), len(self.plan.turns), "SIGTERM")
+        self._node.stop()
+        self.record.said_at_stop = self._node.last_line("keepwarm: wrote")
+        self._node.start()
+        self._node.wait_ready()
+        self.record.stat_after_stop = self._node.wait_claimed()
 
     def _serve_until(self, count: int, doing: str) -> None:
         while len(self.record.served) < count:

@@ -250,5 +250,8 @@ def _judge(record: Record, summary: Summary) -> None:
         )
     if not summary.ledger.restored_tokens():
         summary.problems.append("nothing was restored at all")
+    for what, stat in (("kill -9", record.stat_at_end), ("restart", record.stat_after_stop)):
+        if not stat.get("flash_recovered"):
+            summary.problems.append(f"nothing was left on flash after the {what}")
     if not summary.ledger.missed["store_down"]:
         summary.problems.append("nobody noticed that the node was down")

@@ -88,6 +88,19 @@ class NodeProcess:
         text = self._log.read_text(encoding="utf-8", errors="replace") if self._log.exists() else ""
         return text[-2000:].strip() or "it said nothing"
 
+    def last_line(self, start: str) -> str:
+        """The last line of its output that starts so; empty if there is none."""
+        lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
+        return next((line for line in reversed(lines) if line.startswith(start)), "")
+
+    def wait_claimed(self) -> dict[str, Any]:
+        """Waits until what an earlier run left on flash is claimed; returns the figures."""
+        until = time.monotonic() + START_S_MAX
+        pause = threading.Event()
+        while (stat := self.stat()).get("flash_recovering") and time.monotonic() < until:
+            pause.wait(0.02)
+        return stat
+
     def stat(self) -> dict[str, Any]:
         """The node's own account."""
         with keepwarm.connect(self.address) as memory:
