@@ -7,7 +7,7 @@ use crate::events::{Event, EventBatch, EventFilter, EventKind};
 use crate::index::{Slot, State};
 use crate::inner::Inner;
 use crate::store::{Locked, Store};
-use crate::types::NamespaceId;
+use crate::types::{BlockKey, NamespaceId};
 
 /// Events of one batch.
 const BATCH_MAX: usize = 4096;
@@ -91,26 +91,25 @@ impl Subscription {
     }
 
     fn snapshot(&mut self, inner: &Inner, begun: u64, at: Slot) -> EventBatch {
-        let end = at.saturating_add(SNAPSHOT_SLOTS).min(inner.index.capacity());
+        // Memory's slots first, then those of flash, for blocks that are there alone.
+        let in_memory = inner.index.capacity();
+        let all = in_memory + inner.cold.as_ref().map_or(0, |cold| cold.index.capacity());
+        let end = at.saturating_add(SNAPSHOT_SLOTS).min(all);
         let mut events = Vec::new();
         for slot in at..end {
-            if inner.index.meta(slot).state() != State::Ready {
-                continue;
-            }
-            let entry = inner.index.entry(slot);
-            let space = inner.namespaces.at(entry.ns);
-            let namespace = NamespaceId(entry.ns);
-            if entry.version != space.version {
-                continue;
-            }
-            let engine_hash = inner.parts.engine_hash(slot);
-            let kind = EventKind::Stored { key: entry.key, engine_hash };
+            let found = match slot.checked_sub(in_memory) {
+                None => visible_in_memory(inner, slot),
+                Some(slot) => inner.visible_on_flash_alone(slot),
+            };
+            let Some((ns, key, engine_hash)) = found else { continue };
+            let (space, namespace) = (inner.namespaces.at(ns), NamespaceId(ns));
+            let kind = EventKind::Stored { key, engine_hash };
             let event = Event { sequence: space.since.max(begun), namespace, kind };
             if self.wants(inner, &event, space.tenant) {
                 events.push(Event { sequence: begun, ..event });
             }
         }
-        let last = end == inner.index.capacity();
+        let last = end == all;
         self.place = if last {
             Place::Streaming { next: begun }
         } else {
@@ -130,4 +129,12 @@ impl Subscription {
             EventFilter::Namespace(_) => false,
         }
     }
+}
+
+/// Namespace, key and the engine's own name of the visible block in a slot of memory.
+fn visible_in_memory(inner: &Inner, slot: Slot) -> Option<(u16, BlockKey, Option<u64>)> {
+    let entry = inner.index.entry(slot);
+    let is_visible = inner.index.meta(slot).state() == State::Ready
+        && entry.version == inner.namespaces.at(entry.ns).version;
+    is_visible.then(|| (entry.ns, entry.key, inner.parts.engine_hash(slot)))
 }

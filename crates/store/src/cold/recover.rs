@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use super::entry::Written;
 use super::workers::Flash;
+use crate::events::EventKind;
 use crate::identity::NamespaceSpec;
 use crate::index::State;
 use crate::inner::Inner;
@@ -117,7 +118,13 @@ impl<'a> Claims<'a> {
         let pages = (block.header.footprint() / PAGE_BYTES as u64) as u32;
         let (length, checksum, spot) = (first.len, first.checksum, block.spot);
         let written = Written { ns, key, version, length, checksum, expiry, pages, spot };
-        inner.add_to_flash(&written, tenant, true).is_ok()
+        let is_new = inner.cold().index.find(ns, key).is_none();
+        let is_added = inner.add_to_flash(&written, tenant, true).is_ok();
+        if is_added && is_new {
+            let kind = EventKind::Stored { key, engine_hash: block.header.engine_hash };
+            inner.events.push(tenant, id, kind);
+        }
+        is_added
     }
 }
 

@@ -92,7 +92,9 @@ impl Store {
         let mut hold: Option<Hold> = Some(Box::new(buffers));
         let appended = flash.tier().append(&stream, as_of, &blocks, &mut hold);
         drop(blocks);
-        let Ok(spots) = appended else { return self.look_after_devices() };
+        // A device that failed is looked after by the next housekeeping: whoever takes segments back
+        // must not wait for that here.
+        let Ok(spots) = appended else { return };
         let now = self.clock.now();
         let mut inner = self.lock();
         for ((read, spot), pages) in batch.iter().zip(spots).zip(pages) {

@@ -6,7 +6,7 @@ use super::state::Cold;
 use crate::blocks::Leaves;
 use crate::events::EventKind;
 use crate::index::table::Named;
-use crate::index::{CHUNK, NONE, Slot};
+use crate::index::{CHUNK, NONE, Slot, State};
 use crate::inner::{Inner, Seen};
 use crate::outcome::Hit;
 use crate::tiers::{PAGE_BYTES, Spot};
@@ -147,6 +147,15 @@ impl Inner {
     /// What the tier has yet to hear.
     pub fn take_forgotten(&mut self) -> Vec<(Spot, u64)> {
         self.cold.as_mut().map_or_else(Vec::new, |cold| cold.take_forgotten())
+    }
+
+    /// Namespace and key of the visible block in a slot of flash, if memory does not have it too.
+    pub fn visible_on_flash_alone(&self, slot: ColdSlot) -> Option<(u16, BlockKey, Option<u64>)> {
+        let entry = self.cold.as_ref()?.index.entry(slot);
+        let (ns, key) = (entry.ns(), entry.key);
+        let is_visible = entry.is_listed() && entry.is_of_version(self.namespaces.at(ns).version);
+        let in_memory = self.index.find(ns, key).map(|slot| self.index.meta(slot).state());
+        (is_visible && in_memory != Some(State::Ready)).then_some((ns, key, None))
     }
 
     /// Bytes of the first part of a visible block on flash; asking for it is a use.

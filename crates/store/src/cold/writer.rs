@@ -119,6 +119,9 @@ impl Store {
         let batch = self.choose(&mut inner, tenant, now);
         drop(inner);
         self.write(batch);
+        if !self.is_within_flash_quota(tenant) {
+            self.reclaim_of(tenant);
+        }
         Wrote::Some
     }
 

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use keepwarm_store::TenantConfig;
 use keepwarm_store::tiers::MemMedium;
 use keepwarm_store::types::{Epoch, MissReason, Tier};
+use keepwarm_store::{EventBatch, EventFilter, TenantConfig};
 
 use crate::common::{attach, key, put, spec};
 use crate::fixture::{EPOCH, Fixture, by_hand};
@@ -25,6 +25,19 @@ fn what_was_written_is_claimed_and_verifies() {
     assert_eq!(fixture.counters().recovered, 12);
     assert!(fixture.flash().recovery.blocks == 12 && !fixture.flash().recovery.is_running);
     assert_eq!(tier_of(&fixture, 99), None, "never written");
+    let mut subscription = fixture.store.subscribe(EventFilter::All, None);
+    let mut known = 0;
+    loop {
+        match subscription.next_batch(Duration::ZERO) {
+            EventBatch::Snapshot { events, last: false } => known += events.len(),
+            EventBatch::Snapshot { events, last: true } => {
+                known += events.len();
+                break;
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(known, 12, "a snapshot tells of what is on flash alone");
     (0..12).for_each(|number| fixture.read(number, LEN));
     fixture.check();
 }
