@@ -11,13 +11,15 @@ use keepwarm_store::tiers::conformance::{self, Blocks, Medium, Seen, namespace, 
 
 use super::{SEGMENT, settings};
 
-const BYTES: u64 = (1 << 20) + 24 * SEGMENT;
+/// Bytes of a device here.
+pub const BYTES: u64 = (1 << 20) + 24 * SEGMENT;
 
 /// A folder of this test's own, removed when it ends.
-struct Folder(PathBuf);
+pub struct Folder(PathBuf);
 
 impl Folder {
-    fn new(test: &str) -> Folder {
+    /// A new one.
+    pub fn new(test: &str) -> Folder {
         Folder::under(Path::new(env!("CARGO_TARGET_TMPDIR")), test)
     }
 
@@ -27,7 +29,8 @@ impl Folder {
         Folder(path)
     }
 
-    fn file(&self, name: &str) -> FlashPath {
+    /// A file in it.
+    pub fn file(&self, name: &str) -> FlashPath {
         FlashPath { path: self.0.join(name), bytes: Some(BYTES) }
     }
 }
@@ -174,10 +177,11 @@ fn a_device_that_cannot_be_opened_costs_its_share() {
 }
 
 /// A loop device over a file; needs root and free ones.
-struct Loop(String);
+pub struct Loop(pub String);
 
 impl Loop {
-    fn over(file: &Path) -> Option<Loop> {
+    /// The next free one.
+    pub fn over(file: &Path) -> Option<Loop> {
         let found = Command::new("losetup").args(["--find", "--show"]).arg(file).output().ok()?;
         let name = String::from_utf8(found.stdout).ok()?.trim().to_owned();
         found.status.success().then_some(Loop(name))

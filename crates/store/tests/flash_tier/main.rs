@@ -6,6 +6,7 @@ mod crash;
 mod damage;
 mod faults;
 mod files;
+mod kill;
 
 use std::sync::Arc;
 
