@@ -304,7 +304,7 @@ fn epochs_and_drops_name_the_nodes_that_were_not_reached() {
     stop(&mut fleet, 1);
     let name = format!("unix:{}", fleet.nodes[1].path.display());
     assert_eq!(space.bump_epoch(Epoch(2), LONG), Ok(EpochOutcome::NotReached));
-    assert_eq!(space.behind(), [name.clone()]);
+    assert_eq!(space.behind(), std::slice::from_ref(&name));
     let error = space.drop_all(LONG).err().unwrap().to_string();
     assert!(error.contains(&name), "{error}");
     assert_eq!(memory.stat(LONG).unwrap().number("node.1.up"), Some(0));
