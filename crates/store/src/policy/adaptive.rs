@@ -26,21 +26,24 @@ const WHOLE: u64 = 1 << 32;
 const SHARE_MIN: u64 = WHOLE / 10;
 /// ... and when at least half of the uses are of blocks that have just left.
 const SHARE_MAX: u64 = WHOLE / 20 * 7;
-/// Slots that one eviction moves back to probation at most, well under 100 us of work: those that a
-/// prompt has promoted since the last one, before its new blocks come. Uses never wait for it,
-/// since it meets the coldest links.
+/// Slots that one eviction moves back to probation at most: those that a prompt has promoted since
+/// the last one, before its new blocks come. Uses never wait for it, since it meets the coldest
+/// links.
 const DEMOTED_MAX: u32 = 1024;
 
 /// Two lists in the order of use. A new block is on probation. A block that is used again, and one
 /// that returns soon after it left, is protected. When one has to leave, what the protected list
-/// has too many of goes back to the front of probation first, and the back of probation leaves. How much is protected follows how much
-/// returns: a tenth of the blocks where the memory holds what is used, up to a third where it is much
-/// too small and plain recency would throw out most of it just before its use.
+/// has too many of goes back to the front of probation first, and the back of probation leaves.
+///
+/// How much is protected follows how much returns: a tenth of the blocks where the memory holds
+/// what is used, up to a third where it is much too small and plain recency would throw out most
+/// of it just before its use.
 ///
 /// Runs leave tail first, as a prompt's head is used whenever its tail is: the head earns its
 /// place no later, and within a list it stands in front.
 ///
-/// Every operation is O(1), and a use writes no more than one of LRU does.
+/// A use is O(1) and writes what one of LRU does; an eviction moves a bounded number of blocks, each
+/// of which a use has promoted before.
 ///
 /// Not suitable where what was used most often long ago, and not lately, is what counts: it keeps
 /// no counts. Not suitable where every block is used exactly twice in quick succession: the dead
