@@ -98,8 +98,8 @@ def _flash(context: Context) -> Found:
                 return Round(raw.read(first, shape.blocks, length), shape.nbytes)
 
             puts = interleave(context.pairs, raw_write, lambda n: client.write(source, n))
-            client.check(source, to)
             gets = interleave(context.pairs, raw_read, lambda n: client.read(to, n))
+            client.check(source, to)  # a round that has left memory again
     depth = {"depth": DEPTH, "round_mib": shape.nbytes // MIB}
     return {
         "flash_get_over_raw": speeds(gets, **depth),

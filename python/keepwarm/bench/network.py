@@ -80,7 +80,7 @@ def _trust(folder: Path) -> tuple[Secrets, tuple[str, ...], Credentials]:
         (folder / name).write_text(text)
     paths = {name: folder / name for name in texts}
     flags = ("--tls-cert", str(paths["node.pem"]), "--tls-key", str(paths["node.key"]))
-    bare = Secrets(paths["node.pem"], paths["node.key"], paths["ca.pem"])
+    bare = Secrets(paths["ca.pem"], paths["node.pem"], paths["node.key"])
     shown = Credentials(ca=paths["ca.pem"], token=token)
     return bare, (*flags, "--principals", str(paths["principals.toml"])), shown
 
