@@ -127,7 +127,7 @@ def test_the_page_is_the_catalogue(running: Node, pages: Pages) -> None:
     assert value("keepwarm_stored_bytes", tenant="default") == 8192
     assert value("keepwarm_read_bytes", tenant="default") == 4096
     assert value("keepwarm_namespace_blocks", model="m") == 2
-    assert value("keepwarm_node_info", node="n1", policy="lru") == 1
+    assert value("keepwarm_node_info", node="n1", policy="adaptive") == 1
     assert value("keepwarm_node_ready") == 1
     assert value("keepwarm_server_connections") >= 1
 

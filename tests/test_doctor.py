@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from keepwarm import Tenant, connect
+from keepwarm import open as open_memory
 from keepwarm.config import tenant_rows
 from keepwarm.ops.doctor import figures, flash, host, reach
 from keepwarm.ops.doctor.checks import ORDER, Check, fail, ok, the_one, warn, worst
@@ -267,11 +268,22 @@ FLASH = {
     ],
 )
 def test_flash(device: Figures, store: Figures, name: str | None, todo: str) -> None:
-    found = {**FLASH, **store, "device": {"0": {**DEVICE, **device}}}
+    found = {**FLASH, **store, "devices": {"0": {**DEVICE, **device}}}
     first = the_one(flash.of_node(found))
     assert (first.name if first else None) == name
     assert first is None or todo in first.todo
     assert list(flash.of_node({})) == []
+
+
+def test_flash_of_a_real_store(tmp_path: Path) -> None:
+    """The names that the checks go by are those that a store gives."""
+    device = tmp_path / "f"
+    with open_memory("64MiB", flash=f"{device}=256MiB", state_dir=tmp_path) as memory:
+        found = memory.stat()
+    checks = list(flash.of_node(found))
+    assert [check.level for check in checks if check.name == f"flash {device}"] == ["ok"]
+    assert set(FLASH) <= set(found)
+    assert set(DEVICE) <= set(found["devices"]["0"])
 
 
 def test_clocks() -> None:

@@ -139,6 +139,8 @@ SERVER = (
     _served("refused_clients", "Connections refused because all places were taken."),
     _served("refused_peers", "Connections refused because of their user."),
     _served("refused_versions", "Connections refused because of their wire version."),
+    _served("refused_tls", "Connections that never spoke TLS as asked, or without a valid proof."),
+    _served("refused_rights", "Requests refused because the principal has no right to them."),
     _served("violations", "Connections closed because of what they sent."),
     _served("stalled", "Connections closed because they neither took nor sent."),
     _served("idle_closed", "Connections closed because nothing was asked."),

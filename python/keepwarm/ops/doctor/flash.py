@@ -13,7 +13,7 @@ Figures = Mapping[str, Any]
 
 def of_node(figures: Figures) -> Iterator[Check]:
     """All of them; none for a node without flash."""
-    for device in figures.get("device", {}).values():
+    for device in figures.get("devices", {}).values():
         yield _device(device)
     if "flash_blocks" in figures:
         yield from _store(figures)

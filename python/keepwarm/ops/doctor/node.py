@@ -102,7 +102,7 @@ def _examine(
     yield reach.transport(memory.health(), local)
     yield host.clock(server, local, asked, heard, (asked_s + heard_s) * 500)
     if local:
-        yield from host.limits(server, len(found.get("device", ())))
+        yield from host.limits(server, len(found.get("devices", ())))
         yield from host.disk([Path(where).parent, Path(f"{where}.state")])
     elif "://" in where:
         name, _, port = where.partition("://")[2].rpartition(":")
