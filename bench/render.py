@@ -36,10 +36,14 @@ Machine and run: {heading}.
 - **memcpy** is the C library's, one thread, between two mappings of the kind that an arena is.
 - **A bare socket loop** (`crates/bench/src/streams.rs`) is another process that answers a 32-byte
   request with heads and payloads as large as a node's, or takes them; it has no keys, index or
-  hash, the same system calls' sizes and socket buffers, and as many streams as a client uses.
+  hash, but system calls, socket buffers and a wait for a quarter of a mebibyte as a node has. Both
+  use one stream.
 - **A bare rustls loop** is the same over rustls's own stream, TLS 1.3, the same suite.
 - **A bare io_uring loop** (`file.rs`) is one file on the same file system, O_DIRECT, the same size
-  and depth.
+  and depth. A put ends when the store says that its blocks are on flash, a get's blocks have left
+  memory before.
+- On a machine that others use, `chrt -r 1` before the command puts nodes, clients and limits above
+  them; the line above says where that was done.
 - **CPU** is the serving process's own clock, user and system, over the rounds.
 - **The index** is measured alone (`index.rs`), by its thread's CPU clock: prompts of 512 keys drawn
   at random over a full table, each key found, its use and its lease state written.

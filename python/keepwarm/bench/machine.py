@@ -18,6 +18,8 @@ def describe() -> dict[str, Any]:
         "kernel": platform.release(),
         "virtual": "hypervisor" in (_field("/proc/cpuinfo", "flags") or "").split(),
         "load_1m": round(os.getloadavg()[0], 2),
+        # Above the neighbours, as `chrt -r 1` puts it: a busy machine then counts for less.
+        "realtime": os.sched_getscheduler(0) in (os.SCHED_FIFO, os.SCHED_RR),
     }
 
 
@@ -27,6 +29,7 @@ def line(machine: dict[str, Any]) -> str:
     return (
         f"{machine['cpu']}, {kind}{machine['cores']} cores, {machine['memory_gib']:g} GiB, "
         f"Linux {machine['kernel']}, load {machine['load_1m']:g}"
+        f"{', real-time priority' if machine['realtime'] else ''}"
     )
 
 
