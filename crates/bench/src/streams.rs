@@ -45,8 +45,8 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// Takes what is there, and waits in `poll` alone: a receive that waits by itself, and has taken
-    /// a part of what it waits for, is not woken for a rest that is smaller.
+    /// Takes what is there, and waits in `poll` alone: a receive that waits by itself, once it has
+    /// taken a part of what it waits for, is not woken for a rest that is smaller.
     fn gather_exact(&mut self, mut to: &mut [u8]) -> io::Result<()> {
         while !to.is_empty() {
             self.wake_at(to.len().min(GATHER_BYTES));

@@ -84,7 +84,7 @@ pub(crate) unsafe fn source<'a>(start: *const u8, bytes: usize) -> &'a [u8] {
     unsafe { std::slice::from_raw_parts(start, bytes) }
 }
 
-/// Lets a socket be readable only once `bytes` are there, or its peer has ended. False: it will not.
+/// Lets a socket be readable only once `bytes` are there, or its peer has ended. False: refused.
 pub(crate) fn wake_at(socket: &OwnedFd, bytes: usize) -> bool {
     let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
     // SAFETY: the call reads one integer, which outlives it, through a descriptor that is open. The
