@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import keepwarm
-from keepwarm.client import connect_fleet
 from keepwarm.config import parse_addresses
+from keepwarm.connecting import connect_fleet
 from keepwarm.testing import blocks, namespace
 
 BLOCK_BYTES = 48 * 1024

@@ -7,8 +7,9 @@ This file only re-exports; what is not in ``__all__`` is private.
 """
 
 from keepwarm._core import __version__
-from keepwarm.client import Memory, Space, connect, open
+from keepwarm.client import Memory, Space
 from keepwarm.config import Credentials, Tenant
+from keepwarm.connecting import connect, open
 from keepwarm.errors import (
     ArgumentError,
     AttachError,

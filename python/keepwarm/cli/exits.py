@@ -7,8 +7,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from keepwarm.client import Memory, connect
+from keepwarm.client import Memory
 from keepwarm.config import parse_addresses
+from keepwarm.connecting import connect
 from keepwarm.errors import NodeError
 
 FAILED = 1

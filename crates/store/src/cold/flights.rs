@@ -1,7 +1,7 @@
 //! Blocks on their way back from flash: one read for all who want the same block.
 //!
 //! ```text
-//!  read, prefetch ──join──► Waiting ──start──► Reading ──end──► Done ──the last waiter──► forgotten
+//!  read, prefetch ──join──► Waiting ──start──► Reading ──end──► Done ─the last waiter─► forgotten
 //!                             └────────────── end ───────────────┘
 //! ```
 

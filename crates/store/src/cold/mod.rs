@@ -2,8 +2,8 @@
 //! they come back. Knows tiers (`crate::tiers`) by their trait alone.
 //!
 //! ```text
-//!  complete, used ──admit──► queue ──writer──► tier.append ──► flash index     (admit.rs, writer.rs)
-//!  read, prefetch ──join──► flight ──promoter──► tier read ──► memory's index  (fetch.rs, promote.rs)
+//!  complete, used ──admit──► queue ──writer──► tier.append ──► flash index   (admit.rs, writer.rs)
+//!  read, prefetch ──join──► flight ──promoter──► tier read ──► memory's index (fetch.rs, promote.rs)
 //!  no segment free ──reclaim──► used ones written again, the others leave      (reclaim.rs)
 //!  restart ──recover──► claimed by headers, verified at first read             (recover.rs)
 //! ```

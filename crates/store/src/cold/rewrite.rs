@@ -92,8 +92,8 @@ impl Store {
         let mut hold: Option<Hold> = Some(Box::new(buffers));
         let appended = flash.tier().append(&stream, as_of, &blocks, &mut hold);
         drop(blocks);
-        // A device that failed is looked after by the next housekeeping: whoever takes segments back
-        // must not wait for that here.
+        // A device that failed is looked after by the next housekeeping: whoever takes segments
+        // back must not wait for that here.
         let Ok(spots) = appended else { return };
         let now = self.clock.now();
         let mut inner = self.lock();

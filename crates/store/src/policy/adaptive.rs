@@ -42,8 +42,8 @@ const DEMOTED_MAX: u32 = 1024;
 /// Runs leave tail first, as a prompt's head is used whenever its tail is: the head earns its
 /// place no later, and within a list it stands in front.
 ///
-/// A use is O(1) and writes what one of LRU does; an eviction moves a bounded number of blocks, each
-/// of which a use has promoted before.
+/// A use is O(1) and writes what one of LRU does; an eviction moves a bounded number of blocks,
+/// each of which a use has promoted before.
 ///
 /// Not suitable where what was used most often long ago, and not lately, is what counts: it keeps
 /// no counts. Not suitable where every block is used exactly twice in quick succession: the dead

@@ -90,7 +90,7 @@ fn nothing_is_mixed_up_under_load() {
                         1 => _ = fixture.session.prefetch(fixture.ns, EPOCH, &[key(number)]),
                         2 if thread == 0 => fixture.store.tick(),
                         3 if random.chance(20) => drop(fixture.session.drop_namespace(fixture.ns)),
-                        0..8 => {
+                        2..8 => {
                             let bytes = crate::common::content(number, LEN);
                             let (session, ns) = (&fixture.session, fixture.ns);
                             crate::common::put(session, ns, EPOCH, key(number), 0, &bytes);

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import keepwarm
-from keepwarm.client import Memory, Space, Transport, connect
-from keepwarm.client import open as open_memory
+from keepwarm.client import Memory, Space, Transport
 from keepwarm.config import is_socket, parse_address
+from keepwarm.connecting import connect
+from keepwarm.connecting import open as open_memory
 from keepwarm.errors import KeepwarmError, NodeError
 from keepwarm.ops.doctor import figures, flash, host, reach
 from keepwarm.ops.doctor.checks import Check, Level, fail, the_one, worst
