@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  complete, used ──admit──► queue ──writer──► tier.append ──► flash index   (admit.rs, writer.rs)
-//!  read, prefetch ──join──► flight ──promoter──► tier read ──► memory's index (fetch.rs, promote.rs)
+//!  read, prefetch ──join──► flight ──promoter──► tier read ──► memory's index (fetch.rs, …)
 //!  no segment free ──reclaim──► used ones written again, the others leave      (reclaim.rs)
 //!  restart ──recover──► claimed by headers, verified at first read             (recover.rs)
 //! ```
