@@ -150,3 +150,13 @@ def test_credentials_never_show_their_token(tmp_path: Path) -> None:
     assert "short-and-secret" not in str(refused.value)
     with pytest.raises(ConfigError, match="is no folder"):
         keepwarm.connect(tmp_path / "s", credentials="/absent")
+
+
+def test_a_token_that_others_may_read_is_not_used(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("kw_0123456789abcdef0123456789abcdef\n")
+    path.chmod(0o644)
+    with pytest.raises(ConfigError, match="can be read by others: run chmod 600"):
+        Credentials.from_folder(tmp_path)
+    path.chmod(0o600)
+    assert Credentials.from_folder(tmp_path).token == "kw_0123456789abcdef0123456789abcdef"

@@ -255,6 +255,16 @@ impl Space {
     }
 }
 
+impl Drop for Space {
+    fn drop(&mut self) {
+        // The garbage collector holds the GIL, and a node may be slow to hear that a space is gone.
+        let taken = self.inner.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if taken.is_some() {
+            Python::try_attach(move |py| detached(py, || drop(taken)));
+        }
+    }
+}
+
 impl Space {
     pub fn new(inner: Inner) -> Space {
         Space { inner: Mutex::new(Some(inner)) }

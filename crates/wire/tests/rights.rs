@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use keepwarm_store::identity::{ChainKey, NamespaceSpec, TenantSecret, Value};
 use keepwarm_store::types::{
-    BlockKey, Epoch, Generation, GetOutcome, LeaseId, MissReason, NamespaceId, Priority, PutOutcome,
+    BlockKey, Epoch, Generation, GetOutcome, LeaseId, MissReason, NamespaceId, Priority,
+    PutOutcome, Terms,
 };
 use keepwarm_store::{Store, SystemClock, TenantConfig};
 use keepwarm_wire::codec::{Body, Malformed, Reader, decode};
@@ -282,6 +283,23 @@ fn who_may_only_read_moves_no_epoch() {
     assert!(reader.bump_epoch(Epoch(9), LONG).is_err());
     assert_eq!(get(&writer, &one, 100, LONG), [GetOutcome::Ok], "nothing was hidden");
     assert_eq!(writer.epoch(), Epoch(0));
+}
+
+#[test]
+fn who_may_only_read_sets_no_terms() {
+    let read: Rights = [Right::Read].into_iter().collect();
+    let both: Rights = [Right::Read, Right::Write].into_iter().collect();
+    let node = shared(vec![principal("writer", "red", both), principal("reader", "red", read)]);
+    let writer = node.space("writer", "red");
+    let spec = spec_of("red", "m");
+    let check = check_of(&spec, "red");
+    let terms = Terms { ttl: Some(Duration::from_millis(1)), priority: Some(Priority::MAX) };
+    let memory = node.connect("reader");
+    let reader = memory.attach_on(spec, check, Epoch(0), terms, LONG).unwrap();
+    let one = keys(1, 1);
+    assert_eq!(put(&writer, &one, 100, LONG), [PutOutcome::Stored]);
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(get(&reader, &one, 100, LONG), [GetOutcome::Ok], "it did not expire");
 }
 
 /// Whether another tenant holds a block cannot be told by how long its miss takes. The figures are

@@ -7,12 +7,18 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use keepwarm_store::types::{GetOutcome, PutOutcome};
+use keepwarm_wire::channel::{Patience, Socket};
+use keepwarm_wire::codec::Body;
 use keepwarm_wire::credentials::{Credentials, Secret, TokenHash};
+use keepwarm_wire::deadline::Deadline;
+use keepwarm_wire::frame_io::{flush, receive_header};
+use keepwarm_wire::frames::{FrameHead, Opcode, VERSION, append_frame, flags};
 use keepwarm_wire::server::{Principal, Principals, Right, Rights, Tenants};
-use keepwarm_wire::tls::TlsFiles;
+use keepwarm_wire::tls::{TlsFiles, TlsStream};
 use keepwarm_wire::{
     Address, ConnectConfig, ConnectError, HealthState, Memory, Server, ServerConfig, ServerError,
 };
+use support::peer::{Peer, greeting};
 use support::pki::{Ca, Term, with_files};
 use support::{LONG, Node, SECOND, Scratch, attach, eventually, get, keys, put};
 
@@ -46,6 +52,14 @@ struct Secured {
 }
 
 fn secured(principals: Vec<Principal>, change: impl FnOnce(&Ca, &mut TlsFiles)) -> Secured {
+    secured_with(principals, change, |_| {})
+}
+
+fn secured_with(
+    principals: Vec<Principal>,
+    change: impl FnOnce(&Ca, &mut TlsFiles),
+    also: impl FnOnce(&mut ServerConfig),
+) -> Secured {
     let scratch = Scratch::new();
     let ca = Ca::new(&scratch.path(""), "ours");
     let mut files = ca.issue(&["localhost", "127.0.0.1"], 1, Term::Now);
@@ -54,6 +68,7 @@ fn secured(principals: Vec<Principal>, change: impl FnOnce(&Ca, &mut TlsFiles)) 
         config.listen = vec![Address::parse("tls://localhost:0").unwrap()];
         config.tls = Some(files);
         config.principals = Principals::new(principals).unwrap();
+        also(config);
     });
     let address = node.server.as_ref().unwrap().addresses()[1].clone();
     Secured { node, address, ca, _scratch: scratch }
@@ -210,10 +225,80 @@ fn a_revoked_certificate_ends_its_connections_and_others_go_on() {
     let error = revoked.health().last_error.unwrap_or_default();
     assert!(error.contains("as revoked"), "{error}");
     std::fs::write(&list, "rubbish").unwrap();
-    assert!(server.reload_access(principals()).is_ok(), "a list of nothing is no error");
+    let cut_short = server.reload_access(principals());
+    assert!(matches!(cut_short, Err(ServerError::Tls(_))), "it would let in who was revoked");
+    assert!(node.refused(with_files(node.replica())).contains("as revoked"));
     std::fs::remove_file(&list).unwrap();
     assert!(matches!(server.reload_access(principals()), Err(ServerError::Tls(_))));
     assert_eq!(get(&other, &theirs, 1000, LONG), [GetOutcome::Ok], "nothing changed");
+}
+
+/// A handshake by hand: nothing is said inside of it yet.
+fn under_tls(node: &Secured, files: &TlsFiles) -> TlsStream {
+    let (host, port) = node.address.host_and_port().unwrap();
+    let socket = Socket::tcp(TcpStream::connect((host, port)).unwrap().into()).unwrap();
+    TlsStream::connect(socket, &files.client().unwrap(), host, Deadline::after(LONG)).unwrap()
+}
+
+#[test]
+fn a_certificate_revoked_between_handshake_and_greeting_opens_nothing() {
+    let mut list = std::path::PathBuf::new();
+    let node = secured(by_certificate(), |ca, files| {
+        list = files.ca.as_ref().unwrap().with_file_name("list.pem");
+        std::fs::copy(ca.revoke(&[]), &list).unwrap();
+        files.revoked = Some(list.clone());
+    });
+    let mut stream = under_tls(&node, &node.replica());
+    std::fs::copy(node.ca.revoke(&[7]), &list).unwrap();
+    let server = node.node.server.as_ref().unwrap();
+    server.reload_access(Principals::new(by_certificate()).unwrap()).unwrap();
+    let (mut out, mut patience) = (Vec::new(), Patience::until(Deadline::after(LONG)));
+    let head = FrameHead {
+        version: VERSION,
+        code: Opcode::Hello as u8,
+        flags: 0,
+        correlation: 1,
+        payload_bytes: 0,
+    };
+    append_frame(&mut out, head, |out| greeting(1, VERSION).write(out)).unwrap();
+    flush(&mut stream, &mut out, &mut patience).unwrap();
+    let header = receive_header(&mut stream, None, &mut patience).unwrap();
+    assert!(header.has(flags::REFUSED), "it was let in");
+    assert_eq!(node.count("server.refused_peers"), 1);
+}
+
+#[test]
+fn who_never_says_who_it_is_keeps_nobody_out() {
+    let places = 4;
+    let node = secured_with(
+        by_certificate(),
+        |_, _| {},
+        |config| {
+            (config.clients_max, config.handshake) = (places, LONG);
+        },
+    );
+    let (_, port) = node.address.host_and_port().unwrap();
+    let dial = || TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let held: Vec<_> = (0..places).map(|_| dial()).collect();
+    let server = node.node.server.as_ref().unwrap();
+    eventually("all places are taken", LONG, || server.connections() == places);
+    let memory = node.connect(with_files(node.replica())).unwrap();
+    assert_eq!(memory.health().state, HealthState::Up);
+    let own = Memory::connect(ConnectConfig::new(&node.node.path)).unwrap();
+    assert_eq!(own.health().state, HealthState::Up, "the node's own user");
+    assert!(server.connections() <= places);
+    assert!(node.count("server.refused_clients") >= 2);
+    drop(held);
+}
+
+#[test]
+fn a_node_without_a_place_is_one_that_is_not_there_yet() {
+    let node = secured_with(by_certificate(), |_, _| {}, |config| config.clients_max = 1);
+    let own = Peer::greeted(&node.node.path);
+    let memory = node.connect(with_files(node.replica())).expect("no distrust");
+    assert_eq!(memory.health().state, HealthState::Down);
+    drop(own);
+    eventually("it is asked for again", LONG, || memory.health().state == HealthState::Up);
 }
 
 #[test]

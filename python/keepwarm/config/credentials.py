@@ -41,18 +41,12 @@ class Credentials:
             return path / name if (path / name).exists() else None
 
         token = here("token")
-        try:
-            text = None if token is None else token.read_text()[:TOKEN_BYTES_MAX].strip()
-        except (OSError, ValueError) as error:
-            raise ConfigError(
-                f"credentials {token} cannot be read: {error}", "credentials"
-            ) from None
         return cls(
             ca=here("ca.pem"),
             certificate=here("client.pem"),
             key=here("client.key"),
             revoked=here("crl.pem"),
-            token=text,
+            token=None if token is None else _token(token),
         )
 
     def files(self) -> Files:
@@ -60,6 +54,19 @@ class Credentials:
         paths = (self.ca, self.certificate, self.key, self.revoked)
         ca, certificate, key, revoked = (None if path is None else Path(path) for path in paths)
         return ca, certificate, key, revoked
+
+
+def _token(path: Path) -> str:
+    """A token's file, which like a private key must be for its owner alone."""
+    try:
+        mode, text = path.stat().st_mode, path.read_text()[:TOKEN_BYTES_MAX].strip()
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"credentials {path} cannot be read: {error}", "credentials") from None
+    if mode & 0o077:
+        raise ConfigError(
+            f"credentials {path} can be read by others: run chmod 600 {path}", "credentials"
+        )
+    return text
 
 
 def find_credentials(value: Credentials | str | PathLike[str] | None) -> Credentials:

@@ -18,14 +18,23 @@ pub(super) struct Access {
 }
 
 impl Access {
-    /// Whether somebody who showed this then is still the same principal.
-    fn knows(&self, shown: &Shown, principal: &Principal) -> bool {
+    /// Who showed this, or why nobody has. A certificate is looked at once more: it was shown in a
+    /// handshake that what decided then let pass.
+    fn find(&self, shown: &Shown) -> Result<Arc<Principal>, String> {
         let vouched = match (shown, &self.tls) {
             (Shown::Certificate(chain), Some(tls)) => tls.vouches_for(chain),
             (Shown::Certificate(_), None) => false,
             _ => true,
         };
-        vouched && self.principals.find(shown).is_ok_and(|now| now.is_as(principal))
+        match vouched {
+            true => self.principals.find(shown),
+            false => Err(String::from("the certificate is not taken any more: make a new one")),
+        }
+    }
+
+    /// Whether somebody who showed this then is still the same principal.
+    fn knows(&self, shown: &Shown, principal: &Principal) -> bool {
+        self.find(shown).is_ok_and(|now| now.is_as(principal))
     }
 }
 
@@ -66,6 +75,16 @@ impl Guest {
         }
     }
 
+    /// Whether it may come in by what it shows without a word.
+    pub(super) fn is_expected(&self, access: &Access) -> bool {
+        access.principals.find(&self.shown).is_ok()
+    }
+
+    /// Whether it was let in.
+    pub(super) fn is_let_in(&self) -> bool {
+        self.lock().is_some()
+    }
+
     /// Lets it in as whom it shows to be; a token outweighs what it shows otherwise.
     pub(super) fn admit(
         &self,
@@ -75,7 +94,7 @@ impl Guest {
         let shown = token.unwrap_or_else(|| self.shown.clone());
         loop {
             let access = node.access();
-            let principal = access.principals.find(&shown)?;
+            let principal = access.find(&shown)?;
             *self.lock() = Some((principal.clone(), shown.clone()));
             // What decides may just have been replaced, and this connection not been looked at.
             if Arc::ptr_eq(&access, &node.access()) {

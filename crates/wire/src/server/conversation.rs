@@ -8,7 +8,7 @@ use std::time::Duration;
 use keepwarm_store::AttachError;
 use keepwarm_store::identity::NamespaceSpec;
 use keepwarm_store::log::Event;
-use keepwarm_store::types::{LeaseId, NamespaceId};
+use keepwarm_store::types::{LeaseId, NamespaceId, Terms};
 
 use super::access::Guest;
 use super::counts::{add, figures_for};
@@ -288,6 +288,9 @@ impl<C: Channel> Conversation<'_, C> {
             say_refused(Event::AttachRefused, &text);
             return self.refuse(Opcode::Attach as u8, RefusalCode::Identity, text);
         }
+        // They hold for what everybody stores, and so belong to those who may store.
+        let may_write = self.principal.rights.has(Right::Write);
+        let terms = if may_write { terms } else { Terms::default() };
         match self.session.attach_on(&encoding, key_check, epoch, terms) {
             Ok(attached) => {
                 let nearest = attached.nearest.unwrap_or_default();

@@ -9,7 +9,7 @@ use super::counts::add;
 use super::ending::Ending;
 use super::node::Node;
 use super::principals::{Principal, Right, Shown};
-use super::sessions::Seat;
+use super::sessions::{Owner, Seat};
 use super::shared::offers_memory;
 use super::told::say_refused;
 use crate::channel::{Channel, Patience};
@@ -90,7 +90,7 @@ pub(super) fn greet<'a>(
     };
     welcome(node, channel, guest, &principal, (version, header.correlation), &mut patience)?;
     node.counts.request(Opcode::Hello);
-    let session = node.sessions.seat(&node.store, (principal.name.clone(), greeting.token));
+    let session = node.sessions.seat(&node.store, Owner::new(&principal, greeting.token));
     if !principal.rights.has(Right::Write) {
         session.keep_epochs();
     }

@@ -44,6 +44,15 @@ struct Entry {
     busy: AtomicBool,
     /// Who it is, once that is known.
     guest: OnceLock<Guest>,
+    /// Whether the system told of somebody who may come in.
+    is_expected: bool,
+}
+
+impl Entry {
+    /// Whether nothing is known of it yet: it may be anybody, and may never say a word.
+    fn is_stranger(&self) -> bool {
+        !self.is_expected && !self.guest.get().is_some_and(Guest::is_let_in)
+    }
 }
 
 /// The node and its connections.
@@ -107,28 +116,31 @@ impl Listener {
             add(&self.node.counts.refused_peers, 1);
             let _about = about_peer(&peer);
             say_refused(Event::ConnectionRefused, &text);
-            return turn_away(&peer, RefusalCode::Peer, text);
+            return turn_away(door, &peer, RefusalCode::Peer, text);
         }
         let clients_max = self.node.config.clients_max;
-        if self.connections() >= clients_max {
+        if self.connections() >= clients_max && !self.make_place() {
             add(&self.node.counts.refused_clients, 1);
             let text = format!(
                 "all {clients_max} places for clients are taken: close some, or raise clients_max"
             );
             let _about = about_peer(&peer);
             say_refused(Event::ConnectionRefused, &text);
-            return turn_away(&peer, RefusalCode::Clients, text);
+            return turn_away(door, &peer, RefusalCode::Clients, text);
         }
         let Ok(socket) = door.socket(peer) else { return };
         let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let is_expected =
+            guest.as_ref().is_some_and(|guest| guest.is_expected(&self.node.access()));
         let guest = guest.map_or_else(OnceLock::new, OnceLock::from);
-        let entry = Arc::new(Entry { fd: socket.shared(), busy: AtomicBool::new(false), guest });
+        let (fd, busy) = (socket.shared(), AtomicBool::new(false));
+        let entry = Arc::new(Entry { fd, busy, guest, is_expected });
         self.entries.lock().insert(number, entry.clone());
         add(&self.node.counts.connections, 1);
         let place = Place { listener: self.clone(), number };
         if self.node.phase() != Phase::Serving {
             // It may have come too late for the end of all idle ones.
-            return turn_away(&entry.fd, RefusalCode::Draining, String::from(GOING_DOWN));
+            return turn_away(door, &entry.fd, RefusalCode::Draining, String::from(GOING_DOWN));
         }
         let builder = Builder::new().name(format!("keepwarm-{number}")).stack_size(STACK_BYTES);
         let spawned = builder.spawn(move || run(&place, socket, &entry));
@@ -136,6 +148,25 @@ impl Listener {
             // The closure is gone, and with it the place and the socket: the peer sees an end.
             std::thread::sleep(BREATHER);
         }
+    }
+
+    /// Ends the oldest stranger, so that those who never say who they are cannot keep out others,
+    /// not for the time of a handshake either. False: all places are of peers that were let in.
+    fn make_place(&self) -> bool {
+        let mut entries = self.entries.lock();
+        let strangers = entries.iter().filter(|(_, entry)| entry.is_stranger());
+        let Some(oldest) = strangers.map(|(number, _)| *number).min() else { return false };
+        let ended = entries.remove(&oldest);
+        drop(entries);
+        if let Some(entry) = ended {
+            // Its thread waits for nothing else, and finds the stream ended.
+            let _ = rustix::net::shutdown(&entry.fd, Shutdown::Both);
+            let _about = about_peer(&entry.fd);
+            let text = "its place was needed before it had said who it is";
+            say_refused(Event::ConnectionRefused, &text);
+        }
+        add(&self.node.counts.refused_clients, 1);
+        true
     }
 
     pub(super) fn connections(&self) -> usize {
@@ -228,8 +259,12 @@ fn under_tls(node: &Node, socket: Socket) -> Option<TlsStream> {
     }
 }
 
-/// One frame, if the socket takes it without waiting.
-fn turn_away(peer: &OwnedFd, code: RefusalCode, text: String) {
+/// One frame, if the socket takes it without waiting. Under TLS nothing: before a handshake no word
+/// of ours could be told from anybody's, and plain text would look like a node without TLS.
+fn turn_away(door: &Door, peer: &OwnedFd, code: RefusalCode, text: String) {
+    if matches!(door.address, Address::Tls { .. }) {
+        return;
+    }
     let frame = refusal(VERSION, 0, code, text);
     let _ = rustix::net::send(peer, &frame, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
 }

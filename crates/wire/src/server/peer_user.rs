@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use rustix::event::PollFlags;
@@ -25,9 +26,35 @@ const STATE_AT: usize = 17;
 const UID_AT: usize = 80;
 const INODE_AT: usize = 84;
 
+/// The number for all users without one of their own here, where nothing else is known.
+const NOBODY: u32 = 65_534;
+
 /// Of a peer over a Unix socket.
 pub(super) fn of_unix(socket: impl AsFd) -> io::Result<Uid> {
-    Ok(sockopt::socket_peercred(socket)?.uid)
+    somebody(sockopt::socket_peercred(socket)?.uid)
+}
+
+/// Refuses the number that stands for many: in a user namespace that has not all users in it,
+/// everybody outside would else be the node's own user, were it that one.
+fn somebody(uid: Uid) -> io::Result<Uid> {
+    static ANYBODY: OnceLock<Option<u32>> = OnceLock::new();
+    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+    let anybody = *ANYBODY.get_or_init(|| {
+        anybody(&read("/proc/self/uid_map"), &read("/proc/sys/kernel/overflowuid"))
+    });
+    match anybody == Some(uid.as_raw()) {
+        true => Err(io::Error::new(io::ErrorKind::NotFound, "its user has no number here")),
+        false => Ok(uid),
+    }
+}
+
+/// The number that users outside of a namespace with this map have in it; none: nobody is outside.
+fn anybody(uid_map: &str, overflow: &str) -> Option<u32> {
+    let counts =
+        uid_map.lines().filter_map(|line| line.split_whitespace().nth(2)?.parse::<u64>().ok());
+    let inside: u64 = counts.sum();
+    let is_whole = inside >= u64::from(u32::MAX);
+    (!is_whole).then(|| overflow.trim().parse().unwrap_or(NOBODY))
 }
 
 /// Of a peer over loopback: whoever made its socket. The system tells only of one that is still
@@ -76,7 +103,22 @@ fn user(answer: &[u8]) -> io::Result<Uid> {
     let kind = answer.get(4..6).and_then(|kind| kind.try_into().ok()).map(u16::from_ne_bytes);
     let is_open = answer.get(STATE_AT) == Some(&TCP_ESTABLISHED) && u32_at(INODE_AT) != Some(0);
     match (kind, u32_at(UID_AT), u32_at(INODE_AT)) {
-        (Some(SOCK_DIAG_BY_FAMILY), Some(uid), Some(_)) if is_open => Ok(Uid::from_raw(uid)),
+        (Some(SOCK_DIAG_BY_FAMILY), Some(uid), Some(_)) if is_open => somebody(Uid::from_raw(uid)),
         _ => Err(io::Error::new(io::ErrorKind::NotFound, "the system does not know its socket")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_that_stands_for_many_is_nobodys() {
+        let whole = "         0          0 4294967295\n";
+        assert_eq!(anybody(whole, "65534\n"), None, "everybody has a number");
+        assert_eq!(anybody("0 100000 65536\n", "65534\n"), Some(65_534), "a container's");
+        assert_eq!(anybody("0 1000 1\n1 100000 65535\n", "99\n"), Some(99), "two pieces");
+        assert_eq!(anybody("", ""), Some(NOBODY), "where nothing is known");
+        assert_eq!(somebody(Uid::ROOT).ok(), Some(Uid::ROOT));
     }
 }

@@ -58,7 +58,7 @@ impl Right {
 }
 
 /// A set of rights.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Rights(u8);
 
 impl Rights {
@@ -99,7 +99,7 @@ pub(super) fn needed(opcode: Opcode) -> &'static [Right] {
 }
 
 /// Which tenants a principal may use.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Tenants {
     /// Whichever the node has.
     All,

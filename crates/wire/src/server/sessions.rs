@@ -15,15 +15,29 @@ use std::time::Duration;
 use keepwarm_store::{Session, Store};
 use parking_lot::Mutex;
 
+use super::principals::{Principal, Rights, Tenants};
 use crate::deadline::Deadline;
 use crate::messages::Token;
 
 /// Longest that a lease holds without being renewed.
 const LEASE_MAX: Duration = Duration::from_secs(10);
 
-/// A principal's name and its client's token: nobody comes into another one's session by a token
-/// that was overheard.
-pub(super) type Owner = (String, Token);
+/// A principal as it was let in, and its client's token: nobody comes into another one's session by
+/// a token that was overheard, nor by a name that could do more before settings were read again.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Owner {
+    name: String,
+    tenants: Tenants,
+    rights: Rights,
+    token: Token,
+}
+
+impl Owner {
+    pub(super) fn new(principal: &Principal, token: Token) -> Owner {
+        let Principal { name, tenants, rights, .. } = principal;
+        Owner { name: name.clone(), tenants: tenants.clone(), rights: *rights, token }
+    }
+}
 
 /// Clients with a connection, and those that left leases behind.
 pub(super) struct Sessions {

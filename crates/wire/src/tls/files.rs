@@ -305,5 +305,13 @@ fn roots(path: &Path) -> Result<RootCertStore, FilesError> {
 fn lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, FilesError> {
     let bytes = read("revocation list", path)?;
     let found: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(&bytes).collect();
-    found.map_err(|error| malformed("revocation list", path, &error))
+    match found {
+        // Nothing is not the same as a list that revokes nobody: it is a file cut short, and would
+        // let in whoever was revoked.
+        Ok(found) if found.is_empty() => {
+            Err(malformed("revocation list", path, &"it holds no revocation list"))
+        }
+        Ok(found) => Ok(found),
+        Err(error) => Err(malformed("revocation list", path, &error)),
+    }
 }
