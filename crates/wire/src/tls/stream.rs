@@ -156,7 +156,7 @@ impl TlsStream {
             io::Error::new(io::ErrorKind::UnexpectedEof, problem)
         };
         loop {
-            match self.step(&mut Want::Neither)? {
+            match self.step(&mut Want::Neither, until)? {
                 Next::Receive => match self.fill(until) {
                     Ok(0) => return Err(left()),
                     Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
@@ -208,9 +208,9 @@ impl TlsStream {
         next
     }
 
-    fn step(&mut self, want: &mut Want<'_, '_>) -> io::Result<Next> {
+    fn step(&mut self, want: &mut Want<'_, '_>, until: Deadline) -> io::Result<Next> {
         self.advance(want).map_err(|error| {
-            self.tell_why();
+            self.tell_why(until);
             let peer = match &*self.connection {
                 Connection::Client(_) => Peer::Node,
                 Connection::Server(_) => Peer::Client,
@@ -219,12 +219,13 @@ impl TlsStream {
         })
     }
 
-    /// Sends the alert that goes with a failure, if the other side takes it soon.
-    fn tell_why(&mut self) {
+    /// Sends the alert that goes with a failure, if the other side takes it soon; a caller with less
+    /// time than that is not kept for it.
+    fn tell_why(&mut self, until: Deadline) {
         // Once: the failure itself is met again behind the alert.
         let _ = self.advance(&mut Want::Neither);
         // Who does not listen finds the stream ended.
-        let _ = self.flush(Deadline::after(ALERT));
+        let _ = self.flush(Deadline::after(ALERT).min(until));
     }
 
     /// Receives ciphertext. 0: the stream has ended.
@@ -269,7 +270,7 @@ impl Channel for TlsStream {
             if until.passed() {
                 return Err(io::ErrorKind::TimedOut.into());
             }
-            match self.step(&mut Want::Read(&mut *to, &mut received))? {
+            match self.step(&mut Want::Read(&mut *to, &mut received), until)? {
                 Next::Read if received > 0 => return Ok(received),
                 Next::Read | Next::Encrypted(_) => {}
                 Next::Flush => self.flush(until)?,
@@ -289,7 +290,7 @@ impl Channel for TlsStream {
             if until.passed() {
                 return Err(io::ErrorKind::TimedOut.into());
             }
-            match self.step(&mut Want::Write(from))? {
+            match self.step(&mut Want::Write(from), until)? {
                 Next::Encrypted(bytes) => {
                     self.flush(until)?;
                     return Ok(bytes);
