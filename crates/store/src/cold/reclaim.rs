@@ -120,6 +120,7 @@ impl Store {
             return false;
         }
         self.write_again(at);
+        let _alone = flash.settling.write();
         let number = {
             let mut inner = self.lock();
             let number = inner.cold().number_of(at);
@@ -176,6 +177,8 @@ impl Store {
                 let mut inner = self.lock();
                 let cold = inner.cold();
                 if std::mem::replace(&mut cold.lost[device], true) {
+                    drop(inner);
+                    self.close_lost(device);
                     continue;
                 }
                 cold.segments_of(device)
@@ -188,6 +191,22 @@ impl Store {
                 if self.empty_segment(number, Left::Lost) {
                     self.lock().cold().close_segment(number);
                 }
+            }
+        }
+    }
+
+    /// Segments of a lost device that leases or reads still held when their blocks vanished would
+    /// count for their tenants for ever.
+    fn close_lost(&self, device: usize) {
+        let Some(_one_at_a_time) = self.flash.as_ref().and_then(|f| f.reclaiming.try_lock()) else {
+            return;
+        };
+        let mut inner = self.lock();
+        let cold = inner.cold();
+        for number in cold.segments_of(device) {
+            let segment = cold.index.segment(number);
+            if segment.is_alive() && segment.live == 0 && segment.pins == 0 {
+                cold.close_segment(number);
             }
         }
     }

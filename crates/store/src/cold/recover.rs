@@ -150,6 +150,10 @@ impl RecoveryVisitor for Claims<'_> {
         is_wanted
     }
 
+    fn goes_on(&self) -> bool {
+        !self.flash.is_ending()
+    }
+
     fn progress(&mut self, so_far: &Recovered) {
         self.store.lock().cold().recovery.so_far = *so_far;
     }

@@ -90,6 +90,7 @@ impl Store {
         let pages: Vec<u32> = blocks.iter().map(pages_of).collect();
         let stream = self.stream(tenant);
         let mut hold: Option<Hold> = Some(Box::new(buffers));
+        let _settling = flash.settling.read();
         let appended = flash.tier().append(&stream, as_of, &blocks, &mut hold);
         drop(blocks);
         // A device that failed is looked after by the next housekeeping: whoever takes segments

@@ -154,6 +154,12 @@ impl Cold {
         first + at.segment
     }
 
+    /// Whether what lies there is gone for good: with its device, or with its segment's life.
+    pub fn is_lost(&self, at: SegmentRef) -> bool {
+        let segment = self.index.segment(self.number_of(at));
+        self.lost[usize::from(at.device)] || (segment.is_alive() && segment.at != at)
+    }
+
     /// Segments of a device, by number.
     pub fn segments_of(&self, device: usize) -> std::ops::Range<u32> {
         let (first, count) = self.devices[device];

@@ -80,6 +80,9 @@ pub(crate) struct Flash {
     pub by_hand: Option<Mutex<Promoter>>,
     /// One at a time takes segments back.
     pub reclaiming: Mutex<()>,
+    /// Shared from an append until its blocks are indexed; alone while a segment goes, which
+    /// would else look empty and be given away.
+    pub settling: RwLock<()>,
     /// The budget was found empty, and said so.
     pub is_short: AtomicBool,
     /// Rounds of housekeeping.
@@ -106,6 +109,7 @@ impl Flash {
             threads: Mutex::new(Vec::new()),
             by_hand,
             reclaiming: Mutex::new(()),
+            settling: RwLock::new(()),
             is_short: AtomicBool::new(false),
             turns: AtomicU32::new(0),
         })

@@ -7,6 +7,8 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use parking_lot::RwLockReadGuard;
+
 use super::counters::FlashShed;
 use super::entry::{RECORD_BLOCKS_MAX, Written, pages_of};
 use super::pieces::pieces_of;
@@ -111,11 +113,13 @@ impl Store {
             return Wrote::Nothing;
         }
         flash.is_short.store(false, Ordering::Release);
-        // While recovery runs nothing can be taken back, so what finds no segment waits.
-        if cold.recovery.is_running && flash.tier().status().segments_free() == 0 {
+        // While recovery runs nothing can be taken back, so what finds no segment waits. Not asked
+        // under the lock: what a device gives back late is let go of meanwhile, which takes it.
+        let is_recovering = cold.recovery.is_running;
+        if is_recovering && inner.unlocked(|| flash.tier().status().segments_free()) == 0 {
             return Wrote::Nothing;
         }
-        let Some(tenant) = cold.queue.next_tenant() else { return Wrote::Nothing };
+        let Some(tenant) = inner.cold().queue.next_tenant() else { return Wrote::Nothing };
         let batch = self.choose(&mut inner, tenant, now);
         drop(inner);
         self.write(batch);
@@ -218,7 +222,7 @@ impl Store {
         let mut inner = self.lock();
         inner.cold().writing -= batch.blocks.len() as u32;
         let indexed = match appended {
-            Ok(spots) => self.index_written(&mut inner, &batch, &spots, &pages),
+            Ok((ref spots, _)) => self.index_written(&mut inner, &batch, spots, &pages),
             Err(reason) => {
                 for chosen in &batch.blocks {
                     let slot = chosen.queued.slot;
@@ -228,7 +232,7 @@ impl Store {
                 0
             }
         };
-        drop(inner);
+        drop((inner, appended));
         // The pins go without the lock: each takes it.
         drop(hold);
         indexed
@@ -258,29 +262,36 @@ impl Store {
         Stream { id: StreamId(tenant as u32), tenant: name }
     }
 
-    /// Appends, and takes segments back where that needs one.
+    /// Appends, and takes segments back where that needs one. What comes with the spots keeps
+    /// their segments until they are indexed.
     fn append(
         &self,
         stream: &Stream,
         as_of: Sequence,
         blocks: &[TierBlock<'_>],
         hold: &mut Option<Hold>,
-    ) -> Result<Vec<Spot>, FlashShed> {
+    ) -> Result<(Vec<Spot>, RwLockReadGuard<'_, ()>), FlashShed> {
         let tenant = stream.id.0 as usize;
         let flash = self.flash.as_ref().expect("a writer has a tier");
         if !self.is_within_flash_quota(tenant) && !self.reclaim_of(tenant) {
             return Err(FlashShed::Space);
         }
         for _ in 0..=RECLAIMS_MAX {
-            match flash.tier().append(stream, as_of, blocks, hold) {
-                Ok(spots) => return Ok(spots),
-                Err(error) if error.retry() == Retry::AfterReclaim => {
+            let settling = flash.settling.read();
+            let error = match flash.tier().append(stream, as_of, blocks, hold) {
+                Ok(spots) => return Ok((spots, settling)),
+                Err(error) => error,
+            };
+            // Whoever takes segments back waits for this.
+            drop(settling);
+            match error {
+                error if error.retry() == Retry::AfterReclaim => {
                     if !self.reclaim_one() {
                         return Err(FlashShed::Space);
                     }
                 }
-                Err(TierError::TooLarge { .. }) => return Err(FlashShed::TooLarge),
-                Err(_) => {
+                TierError::TooLarge { .. } => return Err(FlashShed::TooLarge),
+                _ => {
                     self.look_after_devices();
                     return Err(FlashShed::Device);
                 }
@@ -344,6 +355,10 @@ impl Inner {
     ) -> Result<(), FlashShed> {
         if !written.fits() {
             return Err(FlashShed::TooLarge);
+        }
+        // Its device was lost, or its segment began another life, since it was written.
+        if self.cold().is_lost(written.spot.segment()) {
+            return Err(FlashShed::Device);
         }
         if let Some(old) = self.cold().index.find(written.ns, written.key) {
             self.leave_flash(old, Left::Replaced);

@@ -61,6 +61,9 @@ impl FlashTier {
         order.sort_unstable_by_key(|(life, ..)| *life);
         let mut sum = Recovered { segments_total: order.len() as u64, ..Recovered::default() };
         for window in order.chunks(WINDOW) {
+            if !visitor.goes_on() {
+                break;
+            }
             for claim in self.follow_window(window, &mut sum) {
                 self.show(claim, visitor, &mut sum);
                 sum.segments += 1;

@@ -30,6 +30,11 @@ pub trait RecoveryVisitor {
     /// and does not count as live.
     fn block(&mut self, block: &RecoveredBlock<'_>) -> bool;
 
+    /// Whether there is any use in going on; asked now and then.
+    fn goes_on(&self) -> bool {
+        true
+    }
+
     /// Called after every segment.
     fn progress(&mut self, _so_far: &Recovered) {}
 }

@@ -24,6 +24,8 @@ pub struct Watched {
     /// Appends that are still to succeed; after them `Io`.
     pub appends_left: AtomicU64,
     pub fenced: std::sync::atomic::AtomicBool,
+    /// What happens once between an append and its answer.
+    pub after_append: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 impl Watched {
@@ -35,6 +37,7 @@ impl Watched {
             describes: AtomicU64::new(0),
             appends_left: AtomicU64::new(u64::MAX),
             fenced: false.into(),
+            after_append: Mutex::default(),
         })
     }
 
@@ -60,6 +63,8 @@ impl Tier for Watched {
         }
         let spots = self.inner.append(stream, as_of, blocks, hold)?;
         self.appends_left.store(left - 1, Ordering::SeqCst);
+        let after = self.after_append.lock().take();
+        after.into_iter().for_each(|after| after());
         let mut known = self.spots.lock();
         blocks.iter().zip(&spots).for_each(|(block, spot)| _ = known.insert(block.key, *spot));
         Ok(spots)

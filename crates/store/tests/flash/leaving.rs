@@ -1,6 +1,7 @@
 //! How blocks leave flash: for others, for their tenant's quota, with their device.
 
 use std::sync::atomic::Ordering::SeqCst;
+use std::time::{Duration, Instant};
 
 use keepwarm_store::tiers::MemMedium;
 use keepwarm_store::types::{MissReason, Tier};
@@ -166,5 +167,59 @@ fn a_namespace_hides_on_flash_too() {
     fixture.check();
     (0..20).for_each(|_| fixture.store.tick());
     assert_eq!(fixture.flash().blocks, 0, "swept");
+    fixture.check();
+}
+
+/// A drain takes segments back beside the writer: not those whose blocks are about to be indexed,
+/// although they look empty until then.
+#[test]
+fn a_segment_that_was_just_written_is_not_taken_back() {
+    let fixture = Fixture::new(200, 3);
+    (0..14).for_each(|number| fixture.put(number, LEN));
+    (0..14).for_each(|number| fixture.use_again(fixture.ns, EPOCH, number));
+    let store = fixture.store.clone();
+    let (said, heard) = std::sync::mpsc::channel();
+    let draining = Box::new(move || {
+        let drain = std::thread::spawn(move || store.drain_flash(Duration::from_secs(5)));
+        // It waits for this append; where it does not, it is through long before.
+        let until = Instant::now() + Duration::from_millis(300);
+        while !drain.is_finished() && Instant::now() < until {
+            std::thread::yield_now();
+        }
+        said.send(drain).unwrap();
+    });
+    *fixture.tier.after_append.lock() = Some(draining);
+    // One append fills two segments and begins the last.
+    fixture.store.run_flash_by_hand();
+    assert!(heard.recv().unwrap().join().unwrap().is_flushed);
+    fixture.check();
+    (100..130).for_each(|number| fixture.put(number, LEN));
+    let is_there = |number: &u64| fixture.lease(*number..number + 1).prefix == 1;
+    let there: Vec<u64> = (0..14).filter(is_there).collect();
+    assert!(!there.is_empty());
+    there.iter().for_each(|number| fixture.read(*number, LEN));
+    let counters = fixture.counters();
+    assert_eq!((counters.lost, counters.corrupt), (0, 0), "{counters:?}");
+    fixture.check();
+}
+
+/// A device is lost between an append and the index: its last blocks are neither there nor in the
+/// way of being stored again.
+#[test]
+fn what_a_lost_device_took_last_is_not_said_to_be_there() {
+    let fixture = Fixture::new(80, 8);
+    fixture.put(1, LEN);
+    fixture.use_again(fixture.ns, EPOCH, 1);
+    let (store, tier) = (fixture.store.clone(), fixture.tier.clone());
+    *fixture.tier.after_append.lock() = Some(Box::new(move || {
+        tier.fenced.store(true, SeqCst);
+        (0..20).for_each(|_| store.tick());
+    }));
+    fixture.store.run_flash_by_hand();
+    assert_eq!(fixture.counters().shed_for(FlashShed::Device), 1);
+    (100..130).for_each(|number| fixture.put(number, LEN));
+    assert_eq!(fixture.lease(1..2).miss, Some(MissReason::Evicted));
+    fixture.put(1, LEN);
+    fixture.read(1, LEN);
     fixture.check();
 }

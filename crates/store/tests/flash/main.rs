@@ -3,6 +3,7 @@
 mod basics;
 #[path = "../common/mod.rs"]
 mod common;
+mod devices;
 mod fixture;
 mod leaving;
 mod restart;

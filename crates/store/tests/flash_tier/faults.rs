@@ -39,6 +39,45 @@ fn remove_first(tier: &FlashTier, blocks: &Blocks) -> Result<(), TierError> {
     tier.remove(&[Removal::Keys { fingerprint, keys }])
 }
 
+/// Memory whose owner asks the tier something as it lets go: in the store a hold takes locks that
+/// others have while they ask.
+struct Asking(Arc<FlashTier>, #[allow(dead_code)] AlignedBuffer);
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        self.0.status();
+    }
+}
+
+#[test]
+fn what_a_hung_device_gives_back_late_may_take_its_owners_locks() {
+    let memory = devices(2, 8);
+    let (tier, faults) = faulty(&memory);
+    let tier = Arc::new(tier);
+    let blocks = Blocks::new(&namespace(1), 0, 1, 9000);
+    let spots = blocks.append(&*tier, &stream(1)).unwrap();
+    let part = blocks.0[0].header.parts[0];
+    let device = usize::from(spots[0].device);
+    faults[device].hang(true);
+    let mut queue = tier.reads(4).unwrap();
+    let buffer = AlignedBuffer::new(part.len as usize);
+    let mut read = TierRead::into_buffer(7, spots[0], part, AlignedBuffer::new(9000));
+    // SAFETY: the buffer goes into the hold.
+    read.pieces = vec![unsafe { buffer.piece(part.len as usize) }];
+    read.hold = Box::new(Asking(tier.clone(), buffer));
+    queue.submit(read).map_err(|refused| refused.error).unwrap();
+    let until = Instant::now() + TIMEOUT * 50;
+    let done = std::iter::from_fn(|| Some(queue.complete(TIMEOUT)));
+    let done = done.take_while(|_| Instant::now() < until).flatten().next().expect("in time");
+    assert!(done.hold.is_none() && matches!(done.result, Err(TierError::Deadline { .. })));
+    assert_eq!(tier.status().devices[device].quarantined, 1);
+    faults[device].hang(false);
+    let (said, heard) = std::sync::mpsc::channel();
+    let asked = tier.clone();
+    std::thread::spawn(move || said.send(asked.status().devices[device].quarantined));
+    assert_eq!(heard.recv_timeout(TIMEOUT * 100), Ok(0), "it lets go, and answers");
+}
+
 #[test]
 fn a_bad_place_costs_one_read_and_a_bad_device_its_share() {
     let memory = devices(1, 8);

@@ -181,15 +181,22 @@ impl Shard {
 
     /// Lets go of memory that a hung device has given back.
     pub fn reap(&self) {
+        let (mut over, mut given_back) = (Vec::new(), Vec::new());
         let mut quarantine = self.quarantine.lock();
-        quarantine.retain_mut(|pipe| {
-            while pipe.complete(Duration::ZERO).is_some() {}
-            let is_kept = pipe.in_flight() > 0;
-            if !is_kept {
+        let mut at = 0;
+        while at < quarantine.len() {
+            let pipe = &mut quarantine[at];
+            given_back.extend(std::iter::from_fn(|| pipe.complete(Duration::ZERO)));
+            if pipe.in_flight() > 0 {
+                at += 1;
+            } else {
+                over.push(quarantine.swap_remove(at));
                 self.open_pipes.fetch_sub(1, Ordering::AcqRel);
             }
-            is_kept
-        });
+        }
+        // What a hold does as it goes is its owner's business, and may take the owner's locks:
+        // others wait here with those.
+        drop(quarantine);
     }
 
     /// Operations whose memory a hung device still has.
