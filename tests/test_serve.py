@@ -53,6 +53,25 @@ def test_a_call_that_ends_wakes_who_waits() -> None:
     assert [call.result() for call in calls] == [7, 7, 7]
 
 
+def test_no_signal_is_lost_that_comes_while_another_is_taken(folder: Path) -> None:
+    """The system gives the second one to another thread than the main one."""
+    for first in ([signal.SIGHUP], [signal.SIGSTOP, signal.SIGCONT], [signal.SIGHUP] * 3):
+        command = (sys.executable, "-m", "keepwarm.cli", "serve", "--capacity", "8MiB")
+        where = ("--admin", "off", "--state-dir", "off", "--address", str(folder / "s"))
+        node = subprocess.Popen(
+            [*command, *where], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=clean({})
+        )
+        assert node.stdout is not None
+        try:
+            assert any(b"ready" in line for line in node.stdout)
+            for number in [*first, signal.SIGTERM]:
+                node.send_signal(number)
+            assert node.wait(WAIT_S) == 0
+        finally:
+            node.kill()
+            node.communicate()
+
+
 def test_it_drains_though_nobody_reads_what_it_says(folder: Path) -> None:
     command = (sys.executable, "-m", "keepwarm.cli", "serve", "--capacity", "8MiB")
     where = ("--admin", "off", "--state-dir", "off", "--address", str(folder / "s"))

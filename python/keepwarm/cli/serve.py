@@ -196,7 +196,7 @@ def _say_what(node: Any, as_json: bool) -> None:
     lines = [f"keepwarm: node {node.name} serves, process {os.getpid()}"]
     for name, setting in settings.items():
         value = setting["value"]
-        shown = show_size(value) if name == "capacity" else _shown(value)
+        shown = _shown(value, name)
         lines.append(f"  {name:<12} {shown:<44} {setting['origin']}")
     durable = node.config.state_dir is not None
     lines.append(f"  epochs       {'durable' if durable else 'lost with this process'}")
@@ -215,11 +215,13 @@ def _where(address: str) -> str:
     return f" --address {shlex.quote(address)}"
 
 
-def _shown(value: object) -> str:
+def _shown(value: object, name: str) -> str:
     if value is None:
         return "-"
-    if isinstance(value, float):
-        return f"{value:g} s"
+    if name == "capacity" and isinstance(value, int):
+        return show_size(value)
+    if isinstance(value, float):  # a time, or a weight
+        return f"{value:g}" if name == "weight" else f"{value:g} s"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list | tuple):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-import queue
 import signal
 import threading
+import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Generic, TypeVar
 
 from keepwarm.errors import NodeError
@@ -24,6 +25,7 @@ def run(node: Node, started: Callable[[], None], say: Callable[[str, str], None]
     reloaded, draining, overdue, drained, stopped. Raises `NodeError` if it had to end by itself.
     """
     awaited = Awaited()
+    signal.set_wakeup_fd(awaited.waker, warn_on_full_buffer=False)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, awaited.on_signal)
     signal.signal(signal.SIGHUP, awaited.on_reload)
@@ -49,6 +51,7 @@ def run(node: Node, started: Callable[[], None], say: Callable[[str, str], None]
     finally:
         stopping = awaited.call(node.stop)
         awaited.until(lambda: stopping.done)
+        signal.set_wakeup_fd(-1)
         stopping.result()
     say("stopped", "stopped")
     if lost is not None:
@@ -102,20 +105,25 @@ class Awaited:
 
     Python runs signal handlers in the main thread alone, between two steps of it: so it must never
     be inside a long call. And a handler may not wait for a lock that the step it interrupts holds,
-    as those of threading.Event are: of what the library has, SimpleQueue.put alone promises that.
+    as those of threading.Event are. The system gives a signal to any thread, and to another one
+    while the main thread has one to take already; a wait for a lock would then go on. So the main
+    thread waits for a pipe, into which Python writes whichever thread has taken the signal.
     """
 
     def __init__(self) -> None:
         self.asked = False
         self.reloads = False
-        self._woken: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._bell, self.waker = os.pipe()
+        os.set_blocking(self.waker, False)  # a full pipe wakes as well
+        weakref.finalize(self, os.close, self._bell)
+        weakref.finalize(self, os.close, self.waker)
 
     def on_signal(self, number: int, _: object) -> None:
         """The first signal asks for an end; the second is one."""
         if self.asked:
             os._exit(128 + number)
         self.asked = True
-        self._woken.put(None)
+        self.wake()
 
     def on_reload(self, *_: object) -> None:
         """Asks for the settings to be read again, once the node serves."""
@@ -124,24 +132,25 @@ class Awaited:
 
     def wake(self) -> None:
         """Makes the main thread look at its condition again."""
-        self._woken.put(None)
+        with suppress(BlockingIOError):
+            os.write(self.waker, b"\0")
 
     def call(self, work: Callable[[], T]) -> Call[T]:
         """Runs `work` in a thread."""
-        return Call(work, self._woken)
+        return Call(work, self.wake)
 
     def until(self, condition: Callable[[], bool]) -> None:
         """Waits until a signal or a finished call makes it true."""
         while not condition():
-            self._woken.get()
+            os.read(self._bell, 4096)
 
 
 class Call(Generic[T]):
     """A call in a thread of its own."""
 
-    def __init__(self, work: Callable[[], T], woken: queue.SimpleQueue[None]) -> None:
+    def __init__(self, work: Callable[[], T], wake: Callable[[], None]) -> None:
         self._work = work
-        self._woken = woken
+        self._wake = wake
         self._answers: list[T] = []
         self._error: BaseException | None = None
         self.done = False
@@ -154,7 +163,7 @@ class Call(Generic[T]):
         except BaseException as error:
             self._error = error
         self.done = True
-        self._woken.put(None)
+        self._wake()
 
     def result(self) -> T:
         """What the call returned or raised."""

@@ -219,3 +219,14 @@ fn a_block_device_serves_one_node_and_keeps_its_blocks() {
     let error = FlashTier::open(&large, &settings()).unwrap_err();
     assert!(error.to_string().contains("give at most that"), "{error}");
 }
+
+#[test]
+fn a_slip_in_a_name_leaves_no_file_behind() {
+    let folder = Folder::new("slip");
+    for bytes in [None, Some(0)] {
+        let slip = FlashPath { bytes, ..folder.file("slip") };
+        let error = FlashTier::open(std::slice::from_ref(&slip), &settings()).err().unwrap();
+        assert!(error.to_string().contains("does not exist yet: give its size"), "{error}");
+        assert!(!slip.path.exists());
+    }
+}

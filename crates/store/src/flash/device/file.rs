@@ -17,6 +17,12 @@ use super::{Device, Io, IoKind, IoQueue};
 use crate::flash::error::OpenError;
 use crate::tiers::{AlignedBuffer, PAGE_BYTES};
 
+/// What a device needs that is a file to be made.
+const NO_SIZE: &str = "it does not exist yet: give its size";
+
+/// An open device, and what keeps a file from other nodes.
+type Opened = (File, Option<FileLock>);
+
 /// How I/O is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Engine {
@@ -73,7 +79,12 @@ impl FileDevice {
     ) -> Result<FileDevice, OpenError> {
         let name = path.display().to_string();
         let is_block = path.metadata().is_ok_and(|data| data.file_type().is_block_device());
-        let (file, lock) = if is_block { open_block(&name, path) } else { open_file(&name, path) }?;
+        let bytes = bytes.filter(|bytes| *bytes > 0);
+        let (file, lock) = if is_block {
+            open_block(&name, path)
+        } else {
+            open_file(&name, path, bytes.is_some())
+        }?;
         let bytes = match is_block {
             true => block_bytes(&name, &file, bytes)?,
             false => file_bytes(&name, &file, bytes, mode)?,
@@ -93,7 +104,7 @@ fn mismatch(name: &str, problem: String) -> OpenError {
     OpenError::Mismatch { device: name.to_owned(), problem }
 }
 
-fn open_block(name: &str, path: &Path) -> Result<(File, Option<FileLock>), OpenError> {
+fn open_block(name: &str, path: &Path) -> Result<Opened, OpenError> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).custom_flags(OFlags::EXCL.bits() as i32);
     let opened = until_free(|| {
@@ -106,11 +117,14 @@ fn open_block(name: &str, path: &Path) -> Result<(File, Option<FileLock>), OpenE
     }
 }
 
-fn open_file(name: &str, path: &Path) -> Result<(File, Option<FileLock>), OpenError> {
+/// Without a size nothing is made: a slip in the name of a device leaves no file behind.
+fn open_file(name: &str, path: &Path, make: bool) -> Result<Opened, OpenError> {
     let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    let file = options.open(path);
-    let file = file.map_err(|error| failed(name, "check its folder and rights", error))?;
+    options.read(true).write(true).create(make).truncate(false).mode(0o600);
+    let file = options.open(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound if !make => mismatch(name, NO_SIZE.into()),
+        _ => failed(name, "check its folder and rights", error),
+    })?;
     if !file.metadata().is_ok_and(|data| data.is_file()) {
         return Err(mismatch(name, "give a file or a block device".into()));
     }
@@ -140,7 +154,7 @@ fn file_bytes(
         return Ok(there);
     }
     let Some(bytes) = asked.or((there > 0).then_some(there)) else {
-        return Err(mismatch(name, "it does not exist yet: give its size".into()));
+        return Err(mismatch(name, NO_SIZE.into()));
     };
     file.set_len(bytes).map_err(|error| failed(name, "check space and limits", error))?;
     match fallocate(file, FallocateFlags::empty(), 0, bytes) {
