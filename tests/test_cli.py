@@ -226,7 +226,7 @@ def test_stat_for_people_and_for_programs(folder: Path) -> None:
         assert said.returncode == 0
         assert re.search(r"lookup hits +2 of 3 keys \(66\.7 %\)", said.stdout)
         assert re.search(r"first misses +absent 1", said.stdout)
-        assert re.search(r"arena +8\.0 KiB of 8\.0 MiB \(0\.1 %\), lru", said.stdout)
+        assert re.search(r"arena +8\.0 KiB of 8\.0 MiB \(0\.1 %\), adaptive", said.stdout)
         assert names.fingerprint.hex()[:12] in said.stdout
         assert "\x1b" not in said.stdout
         machine = run("stat", "--json", "--address", f"unix:{node.address}")

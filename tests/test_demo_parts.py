@@ -142,7 +142,8 @@ def recorded() -> Record:
     made = small_plan()
     record = Record(made, started=0.0, idle=2.0, killed=2.5, restarted=4.0, ready=4.5, ended=10.0)
     block, size = made.trace.block_tokens, made.config.block_bytes
-    lives = [dict.fromkeys(COUNTED, 0) | {"evicted": 7} for _ in range(2)]
+    kept = {"evicted": 7, "flash_recovered": 3, "flash_recovery_seconds": 0.1}
+    lives: list[dict[str, Any]] = [dict.fromkeys(COUNTED, 0) | kept for _ in range(2)]
     for at, turn in enumerate(made.turns):
         tokens = turn.request.input_tokens
         start = 10.0 * at / len(made.turns)
@@ -172,6 +173,7 @@ def recorded() -> Record:
             life["reads"] += prefix
             life["read_bytes"] += prefix * size
     record.stat_before_kill, record.stat_at_end = lives
+    record.stat_after_stop = dict(kept)
     resident = {"VmRSS": 3 << 20, "RssAnon": 1 << 20, "RssShmem": 2 << 20}
     record.resident = {"node at start": resident}
     record.probe = {"get": [1e9, 2e9, 3e9], "put": [1e9] * 3, "memcpy": [2e9] * 3, "wrong_bytes": 0}

@@ -77,7 +77,7 @@ def test_a_refusal_names_the_difference(folder: Path) -> None:
     for file, digits in ((secret, "ab"), (other, "cd")):
         file.write_text(digits * 32)
         file.chmod(0o600)
-    tenants = [("t", str(secret), None, None)]
+    tenants = [("t", str(secret), None, None, None, None)]
     local = LocalNode(folder, tenants=tenants)
     try:
         with local.connect() as memory:
