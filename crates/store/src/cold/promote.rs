@@ -124,6 +124,11 @@ impl Promoter {
             // SAFETY: the grant holds the extents for its writer alone, and is the read's hold.
             let pieces = unsafe { pieces_of(&store.arena, &grant.claim.extents, part.len) };
             let read = TierRead { token, spot, part, pieces, hold: Box::new(grant) };
+            // A block may have more parts than there is room for now, or ever at once.
+            while self.queue.in_flight() >= self.queue.depth() {
+                let done = self.queue.complete(WAIT_LONG);
+                done.into_iter().for_each(|done| self.settle(store, done));
+            }
             if let Err(refused) = self.queue.submit(read) {
                 let (hold, result) = (Some(refused.read.hold), Err(refused.error));
                 self.settle(store, ReadDone { token, result, hold });

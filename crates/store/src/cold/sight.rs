@@ -293,12 +293,16 @@ impl Inner {
     }
 
     /// All of a namespace's blocks on flash became hidden at once. Before the bits that an entry
-    /// keeps of its version come round again, all of them leave.
+    /// keeps of its version come round again, all of them leave. Asked twice in a round, so that
+    /// those that were hidden just now can wait for the next time; the sweep has found the others
+    /// long before, and then nothing is walked through under the lock.
     pub fn hid_on_flash(&mut self, ns: u16, hidden: u64) {
-        let version = self.namespaces.at(ns).version;
+        let space = self.namespaces.at(ns);
+        let (version, older) = (space.version, space.flash_hidden - hidden);
         let Some(cold) = &mut self.cold else { return };
         cold.hidden += hidden;
-        if version.is_multiple_of(1 << VERSION_BITS) || version == u32::MAX {
+        let is_due = version.is_multiple_of(1 << (VERSION_BITS - 1)) && older > 0;
+        if is_due || version == u32::MAX {
             self.clear_flash_of(ns, 0..u32::MAX, Left::Outdated);
         }
     }

@@ -1,11 +1,11 @@
 //! One block's way to flash and back.
 
 use keepwarm_store::tiers::MemMedium;
-use keepwarm_store::types::{MissReason, Tier};
+use keepwarm_store::types::{MissReason, PutOutcome, Tier};
 use keepwarm_store::{BlockPut, FlashAdmission, Reserve, StoreConfig};
 
-use crate::common::key;
-use crate::fixture::{EPOCH, Fixture};
+use crate::common::{attach, content, key, put, spec};
+use crate::fixture::{EPOCH, Fixture, by_hand};
 
 const LEN: usize = 40_000;
 
@@ -84,4 +84,45 @@ fn corrupt_flash_is_a_miss_and_vanishes() {
     fixture.check();
     fixture.put(0, LEN);
     fixture.read(0, LEN);
+}
+
+/// A block of more parts than one thread reads at once.
+#[test]
+fn a_block_of_many_parts_comes_back() {
+    let fixture = Fixture::with(by_hand(300), &MemMedium::new(16, 1 << 20), "default");
+    let ns = attach(&fixture.session, &spec("default", "many", 64));
+    let session = &fixture.session;
+    let bytes = |part: u8| content(part.into(), 4000);
+    for part in 0..64 {
+        assert_eq!(put(session, ns, EPOCH, key(1), part, &bytes(part)), PutOutcome::Stored);
+    }
+    fixture.use_again(ns, EPOCH, 1);
+    fixture.store.run_flash_by_hand();
+    assert_eq!(fixture.counters().written, 1);
+    (100..130).for_each(|number| fixture.put(number, LEN));
+    let found = session.lookup(ns, EPOCH, &[key(1)], 0, None);
+    assert_eq!(found.hits[0].map(|hit| hit.tier), Some(Tier::Flash));
+    for part in 0..64 {
+        let pin = session.read(ns, EPOCH, key(1), part).unwrap_or_else(|r| panic!("{part}: {r:?}"));
+        let mut read = vec![0; pin.len()];
+        assert_eq!(pin.copy_to(&mut read), pin.checksum());
+        assert!(read == bytes(part), "part {part}");
+    }
+    fixture.check();
+}
+
+/// However often a namespace is dropped, nothing of an old version passes for one of a later.
+#[test]
+fn versions_come_round_without_bringing_blocks_back() {
+    let fixture = Fixture::new(80, 16);
+    for round in 0..9_000u64 {
+        if [0, 2_046, 2_047, 4_095].contains(&round) {
+            fixture.put_and_write(round, LEN);
+        }
+        fixture.session.drop_namespace(fixture.ns).unwrap();
+        let keys = [0, 2_046, 2_047, 4_095].map(key);
+        let found = fixture.session.lookup(fixture.ns, EPOCH, &keys, 0, None);
+        assert!(found.hits.iter().all(Option::is_none), "{round}");
+    }
+    fixture.check();
 }
