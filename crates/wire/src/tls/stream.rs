@@ -219,8 +219,8 @@ impl TlsStream {
         })
     }
 
-    /// Sends the alert that goes with a failure, if the other side takes it soon; a caller with less
-    /// time than that is not kept for it.
+    /// Sends the alert that goes with a failure, if the other side takes it soon; a caller with
+    /// less time than that is not kept for it.
     fn tell_why(&mut self, until: Deadline) {
         // Once: the failure itself is met again behind the alert.
         let _ = self.advance(&mut Want::Neither);
