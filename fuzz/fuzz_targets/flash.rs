@@ -49,8 +49,8 @@ fn record(pages: &mut [u8], is_mended: bool) {
         mend_record(&mut pages[..count * PAGE_BYTES], &FLASH_SEGMENT.nonce);
     }
     match decode_record(pages, place) {
+        // Not mended it may be right too: a fuzzer sees what its bytes are compared with.
         Ok(Some((read, count))) => {
-            assert!(is_mended, "nobody guesses a keyed check");
             assert_eq!(encode_record(&read, place), pages[..count * PAGE_BYTES]);
         }
         Ok(None) => {}
