@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The full sizes: tests at ten times their short size (a million model operations a policy, 200 times
-# the capacity), ten minutes a fuzzer. Appends what it saw to soak/RESULTS.md, with the commit.
+# the capacity, 500 power losses, 20 kills, 64 clients for ten minutes), ten minutes a fuzzer. Appends
+# what it saw to soak/RESULTS.md, with the commit.
 #
 #   SCALE=10 FUZZ_SECONDS=600 JOBS=2 soak/run.sh       JOBS: fuzzers at a time
 set -euo pipefail
@@ -31,14 +32,16 @@ step build cargo test --workspace --profile checked --no-run
 step model cargo test -p keepwarm-store --profile checked --test model -- --nocapture
 step bounds cargo test -p keepwarm-store --profile checked --test bounds -- --nocapture
 step stress cargo test -p keepwarm-store --profile checked --test stress -- --nocapture
-step policies cargo test -p keepwarm-store --profile checked --test policy_conformance --test trace --test default_policy \
-    -- --nocapture
+step policies cargo test -p keepwarm-store --profile checked --test policy_conformance --test trace \
+    --test default_policy --test tenants -- --nocapture
+step flash cargo test -p keepwarm-store --profile checked --test flash -- --nocapture
 step flash_tier cargo test -p keepwarm-store --profile checked --test flash_tier --test tier_conformance \
     -- --nocapture
 step wire cargo test -p keepwarm-wire --profile checked -- --nocapture
 step node make --no-print-directory setup
 step fleet .venv/bin/python -m pytest -q -s tests/test_netns.py
 step node_bounds .venv/bin/python -m pytest -q -s tests/test_bounds.py
+step flash_node .venv/bin/python -m pytest -q -s tests/test_flash.py
 step clients .venv/bin/python -m pytest -q -s tests/test_many_clients.py
 step fuzzers env SECONDS_EACH="$FUZZ_SECONDS" JOBS="${JOBS:-2}" fuzz/run.sh
 
