@@ -193,8 +193,9 @@ fn pass(shared: &Shared, way: Way, fault: Fault, mut from: UnixStream, mut to: U
             }
             _ => {}
         }
-        let passed = to.write_all(&buffer[..through]).is_ok();
+        // Counted first: whoever has received them finds them counted.
         shared.passed[way as usize].fetch_add(through as u64, Ordering::AcqRel);
+        let passed = to.write_all(&buffer[..through]).is_ok();
         if !passed || (through < read && matches!(fault, Fault::Cut(..))) {
             break;
         }
