@@ -108,11 +108,11 @@ fn add_session(timed: &mut Vec<(f64, Request)>, session: &Value, start: f64, bas
         }
     };
     for entry in session["requests"].as_array().expect("requests") {
-        if entry["type"] != "subagent" {
+        let Some(own) = entry["requests"].as_array() else {
             add(time(entry), entry);
             continue;
-        }
-        for nested in entry["requests"].as_array().expect("requests") {
+        };
+        for nested in own {
             // Nested times are relative to the marker unless they are already past it.
             let (marker, at) = (time(entry), time(nested));
             add(if at >= marker { at } else { marker + at }, nested);
