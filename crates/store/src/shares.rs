@@ -2,8 +2,8 @@
 
 use crate::tenants::Tenant;
 
-/// Tenants without a quota have at least one part in this many of the arena between them.
-const UNQUOTED_SHARE: u64 = 16;
+/// Tenants without a quota have at least one part in this many of a tier between them.
+pub(crate) const UNQUOTED_SHARE: u64 = 16;
 
 /// What there is not enough of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,6 +8,7 @@ use super::state::Cold;
 use crate::index::table::Named;
 use crate::inner::Inner;
 use crate::log::{self, Event};
+use crate::shares::UNQUOTED_SHARE;
 use crate::store::Store;
 use crate::tiers::{DeviceState, SegmentInfo, SegmentRef, StreamId};
 
@@ -29,11 +30,21 @@ impl Cold {
         self.index.segment(self.number_of(at)).live == 0
     }
 
-    /// How far a tenant is above its share of flash.
+    /// How far a tenant is above its share of flash: its quota, or its part of what quotas leave,
+    /// as in memory. Were it all of flash without a quota, who keeps to one would give first.
     fn pressure(&self, tenant: usize) -> f64 {
         let own = &self.tenants[tenant];
-        let share = own.quota_bytes.unwrap_or_else(|| self.capacity_bytes()).max(1);
+        let share = own.quota_bytes.unwrap_or_else(|| self.unquoted_share()).max(1);
         f64::from(own.segments) * self.segment_bytes as f64 / share as f64
+    }
+
+    fn unquoted_share(&self) -> u64 {
+        let capacity = self.capacity_bytes();
+        let quotas = self.tenants.iter().filter_map(|tenant| tenant.quota_bytes);
+        let quotas = quotas.fold(0, u64::saturating_add);
+        let unquoted = self.tenants.iter().filter(|tenant| tenant.quota_bytes.is_none()).count();
+        let left = capacity.saturating_sub(quotas).max(capacity / UNQUOTED_SHARE);
+        left / unquoted.max(1) as u64
     }
 }
 
