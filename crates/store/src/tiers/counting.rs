@@ -4,12 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::hand_on::hand_on;
 use super::{
-    BlockHeader, Hold, ReadDone, ReadQueue, ReadRefused, Recovered, RecoveryVisitor, Removal,
-    SegmentInfo, SegmentRef, Sequence, Spot, Stream, StreamId, Tier, TierBlock, TierError,
-    TierRead, TierStatus,
+    Hold, ReadDone, ReadQueue, ReadRefused, Removal, SegmentRef, Sequence, Spot, Stream, Tier,
+    TierBlock, TierError, TierRead,
 };
-use crate::types::BlockKey;
 
 /// What was asked of a tier, and what came of it.
 #[derive(Debug, Default)]
@@ -57,9 +56,7 @@ impl<T: Tier> Counting<T> {
 }
 
 impl<T: Tier> Tier for Counting<T> {
-    fn sequence(&self) -> Sequence {
-        self.below.sequence()
-    }
+    hand_on!();
 
     fn append(
         &self,
@@ -81,41 +78,12 @@ impl<T: Tier> Tier for Counting<T> {
         Ok(Box::new(CountingReads { below, counts, lengths: Vec::new() }))
     }
 
-    fn describe(
-        &self,
-        spot: Spot,
-        fingerprint: &[u8; 32],
-        key: BlockKey,
-    ) -> Result<BlockHeader, TierError> {
-        self.below.describe(spot, fingerprint, key)
-    }
-
     fn remove(&self, removals: &[Removal]) -> Result<(), TierError> {
         self.note(self.below.remove(removals), &self.counts.removals)
     }
 
-    fn forget(&self, spot: Spot, bytes: u64) {
-        self.below.forget(spot, bytes);
-    }
-
-    fn flush(&self) -> Result<(), TierError> {
-        self.below.flush()
-    }
-
-    fn segments(&self, stream: StreamId) -> Vec<SegmentInfo> {
-        self.below.segments(stream)
-    }
-
     fn reclaim(&self, segment: SegmentRef) -> Result<(), TierError> {
         self.note(self.below.reclaim(segment), &self.counts.reclaims)
-    }
-
-    fn recover(&self, visitor: &mut dyn RecoveryVisitor) -> Result<Recovered, TierError> {
-        self.below.recover(visitor)
-    }
-
-    fn status(&self) -> TierStatus {
-        self.below.status()
     }
 }
 
@@ -127,13 +95,7 @@ struct CountingReads {
 }
 
 impl ReadQueue for CountingReads {
-    fn depth(&self) -> usize {
-        self.below.depth()
-    }
-
-    fn in_flight(&self) -> usize {
-        self.below.in_flight()
-    }
+    hand_on!(queue);
 
     fn submit(&mut self, read: TierRead) -> Result<(), ReadRefused> {
         let (token, bytes) = (read.token, read.part.len.into());

@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use super::hand_on::hand_on;
 use super::{
-    BlockHeader, Hold, ReadDone, ReadQueue, ReadRefused, Recovered, RecoveryVisitor, Removal,
-    SegmentInfo, SegmentRef, Sequence, Spot, Stream, StreamId, Tier, TierBlock, TierError,
-    TierRead, TierStatus,
+    Hold, ReadDone, ReadQueue, ReadRefused, Removal, SegmentRef, Sequence, Spot, Stream, Tier,
+    TierBlock, TierError, TierRead,
 };
-use crate::types::BlockKey;
 
 /// What fails, and with what.
 #[derive(Debug, Default)]
@@ -99,9 +98,7 @@ impl<T: Tier> Faulting<T> {
 }
 
 impl<T: Tier> Tier for Faulting<T> {
-    fn sequence(&self) -> Sequence {
-        self.below.sequence()
-    }
+    hand_on!();
 
     fn append(
         &self,
@@ -129,42 +126,13 @@ impl<T: Tier> Tier for Faulting<T> {
         Ok(Box::new(FaultingReads { below, faults, kept }))
     }
 
-    fn describe(
-        &self,
-        spot: Spot,
-        fingerprint: &[u8; 32],
-        key: BlockKey,
-    ) -> Result<BlockHeader, TierError> {
-        self.below.describe(spot, fingerprint, key)
-    }
-
     fn remove(&self, removals: &[Removal]) -> Result<(), TierError> {
         self.faults.state.lock().removals.take()?;
         self.below.remove(removals)
     }
 
-    fn forget(&self, spot: Spot, bytes: u64) {
-        self.below.forget(spot, bytes);
-    }
-
-    fn flush(&self) -> Result<(), TierError> {
-        self.below.flush()
-    }
-
-    fn segments(&self, stream: StreamId) -> Vec<SegmentInfo> {
-        self.below.segments(stream)
-    }
-
     fn reclaim(&self, segment: SegmentRef) -> Result<(), TierError> {
         self.below.reclaim(segment)
-    }
-
-    fn recover(&self, visitor: &mut dyn RecoveryVisitor) -> Result<Recovered, TierError> {
-        self.below.recover(visitor)
-    }
-
-    fn status(&self) -> TierStatus {
-        self.below.status()
     }
 }
 
@@ -175,13 +143,7 @@ struct FaultingReads {
 }
 
 impl ReadQueue for FaultingReads {
-    fn depth(&self) -> usize {
-        self.below.depth()
-    }
-
-    fn in_flight(&self) -> usize {
-        self.below.in_flight()
-    }
+    hand_on!(queue);
 
     fn submit(&mut self, read: TierRead) -> Result<(), ReadRefused> {
         self.below.submit(read)

@@ -8,6 +8,7 @@ pub mod conformance;
 mod counting;
 mod error;
 mod faulting;
+mod hand_on;
 mod mem;
 mod pieces;
 mod reads;

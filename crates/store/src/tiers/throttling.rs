@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use super::hand_on::hand_on;
 use super::{
-    BlockHeader, Hold, ReadDone, ReadQueue, ReadRefused, Recovered, RecoveryVisitor, Removal,
-    SegmentInfo, SegmentRef, Sequence, Spot, Stream, StreamId, Tier, TierBlock, TierError,
-    TierRead, TierStatus,
+    Hold, ReadDone, ReadQueue, ReadRefused, Removal, SegmentRef, Sequence, Spot, Stream, Tier,
+    TierBlock, TierError, TierRead,
 };
-use crate::types::{BlockKey, Clock, Instant};
+use crate::types::{Clock, Instant};
 
 /// Bytes a second, and how much may come at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,9 +64,7 @@ impl<T: Tier> Throttling<T> {
 }
 
 impl<T: Tier> Tier for Throttling<T> {
-    fn sequence(&self) -> Sequence {
-        self.below.sequence()
-    }
+    hand_on!();
 
     fn append(
         &self,
@@ -85,41 +83,12 @@ impl<T: Tier> Tier for Throttling<T> {
         Ok(Box::new(ThrottledReads { below, bucket }))
     }
 
-    fn describe(
-        &self,
-        spot: Spot,
-        fingerprint: &[u8; 32],
-        key: BlockKey,
-    ) -> Result<BlockHeader, TierError> {
-        self.below.describe(spot, fingerprint, key)
-    }
-
     fn remove(&self, removals: &[Removal]) -> Result<(), TierError> {
         self.below.remove(removals)
     }
 
-    fn forget(&self, spot: Spot, bytes: u64) {
-        self.below.forget(spot, bytes);
-    }
-
-    fn flush(&self) -> Result<(), TierError> {
-        self.below.flush()
-    }
-
-    fn segments(&self, stream: StreamId) -> Vec<SegmentInfo> {
-        self.below.segments(stream)
-    }
-
     fn reclaim(&self, segment: SegmentRef) -> Result<(), TierError> {
         self.below.reclaim(segment)
-    }
-
-    fn recover(&self, visitor: &mut dyn RecoveryVisitor) -> Result<Recovered, TierError> {
-        self.below.recover(visitor)
-    }
-
-    fn status(&self) -> TierStatus {
-        self.below.status()
     }
 }
 
@@ -129,13 +98,7 @@ struct ThrottledReads {
 }
 
 impl ReadQueue for ThrottledReads {
-    fn depth(&self) -> usize {
-        self.below.depth()
-    }
-
-    fn in_flight(&self) -> usize {
-        self.below.in_flight()
-    }
+    hand_on!(queue);
 
     fn submit(&mut self, read: TierRead) -> Result<(), ReadRefused> {
         match self.bucket.take("bytes read a second", read.part.len.into()) {
