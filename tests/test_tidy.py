@@ -62,6 +62,9 @@ PYTHON_IMPORTS: dict[str, set[str]] = {
     },
     "bench": {"_core", "outcomes", "testing", "__init__"},
     "demo": {"client", "errors", "identity", "testing", "config", "__init__"},
+    "connectors": {
+        *("adapter", "client", "errors", "identity", "outcomes", "planner", "prompt", "__init__"),
+    },
 }
 CRATE_IMPORTS: dict[str, set[str]] = {
     "keepwarm-store": set(),
