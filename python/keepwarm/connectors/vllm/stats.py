@@ -111,8 +111,9 @@ class Registered(KVConnectorPromMetrics):
     def observe(self, transfer_stats_data: dict[str, Any], engine_idx: int = 0) -> None:
         kinds = transfer_stats_data.get("types", {})
         for name, values in transfer_stats_data.get("data", {}).items():
-            metric = self._metrics.get(name)
-            for labels, value in values.items() if metric else ():
+            if (metric := self._metrics.get(name)) is None:
+                continue
+            for labels, value in values.items():
                 child = metric.labels(*self.per_engine_labelvalues[engine_idx], *labels)
                 child.inc(value) if kinds[name] == "counter" else child.set(value)
 
