@@ -11,11 +11,12 @@ BIN := $(VENV)/bin
 RUST_SOURCES := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 STAMPS := $(VENV)/stamps
 FUZZ_SECONDS ?= 30
+FILES ?=
 PEERS ?= mooncake valkey
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help setup demo check test test-rust test-python soak bench bench-record bench-peers fuzz fmt lock lock-peers \
-	wheel clean
+.PHONY: help setup demo check test test-rust test-python test-engine engine soak bench bench-record bench-peers fuzz \
+	fmt lock lock-peers wheel clean
 
 help: ## list these verbs
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +50,13 @@ test-rust: setup
 test-python: setup
 	@echo "== Python tests"
 	$(BIN)/python -m pytest -q
+
+test-engine: engine ## tests with a real vLLM on the CPU (FILES="tests/engine/test_x.py" for some)
+	@echo "== engine tests"
+	PYTHONPATH=$(CURDIR)/python "$$($(BIN)/python -m keepwarm.engines)" tests/engine/run.py $(FILES)
+
+engine: setup ## install the pinned vLLM for the CPU into an environment of its own (about 4 minutes, once)
+	$(BIN)/python -m keepwarm.engines
 
 soak: setup ## the full sizes, an hour or two; appends to soak/RESULTS.md
 	soak/run.sh

@@ -1,0 +1,1 @@
+"""Tests with a real vLLM on the CPU. `make test-engine` runs them in the engine's environment."""
