@@ -15,7 +15,7 @@ FILES ?=
 PEERS ?= mooncake valkey
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help setup demo check test test-rust test-python test-engine engine soak bench bench-record bench-peers fuzz \
+.PHONY: help setup demo demo-vllm check test test-rust test-python test-engine engine soak bench bench-record bench-peers fuzz \
 	fmt lock lock-peers wheel clean
 
 help: ## list these verbs
@@ -26,6 +26,10 @@ setup: $(STAMPS)/built ## create .venv with pinned tools and build Keepwarm into
 demo: setup ## a node at work on coding-agent sessions: two clients, every byte verified, kill -9 in the middle
 	@mkdir -p out
 	$(BIN)/keepwarm demo --out out
+
+demo-vllm: setup ## two real vLLM replicas share a node: time to first token, answers compared (5 minutes; installs the engine once)
+	@mkdir -p out
+	$(BIN)/keepwarm demo vllm --out out
 
 check: setup ## format, lints, types, stubs, and the repository's own rules; no test of behaviour
 	@echo "== rustfmt, clippy"

@@ -14,6 +14,7 @@ from typing import Any
 
 import keepwarm
 import pytest
+from cyclopts import App
 from keepwarm import Outcome, Status, cli
 from keepwarm.testing import FaultProxy, Towards
 from nodes import FIELDS, LocalNode, eventually, keys_of, make
@@ -323,12 +324,13 @@ def test_main_can_be_called(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_every_command_of_the_tuple_is_offered(capsys: pytest.CaptureFixture[str]) -> None:
-    """The commands are a tuple of functions: see keepwarm/cli/__init__.py."""
+    """The commands are a tuple of functions and apps: see keepwarm/cli/__init__.py."""
     assert cli.main(["--help"]) == 0
     told = capsys.readouterr().out
     assert cli._COMMANDS
     for command in cli._COMMANDS:
-        assert command.__name__ in told
+        name = command.name[0] if isinstance(command, App) else command.__name__
+        assert re.search(rf"{name} +[A-Z]", told)
 
 
 def test_a_signal_while_starting(folder: Path) -> None:

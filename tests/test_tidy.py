@@ -45,15 +45,12 @@ PYTHON_IMPORTS: dict[str, set[str]] = {
     "client": {"_core", "aio", "arguments", "config", "errors", "identity", "outcomes", "prompt"},
     "aio": {"_core", "arguments", "client", "errors", "identity", "outcomes", "prompt"},
     "config": {"_core", "errors", "machine"},
-    "planner": set(),
-    "adapter": {
-        *("client", "config", "errors", "identity", "outcomes", "planner", "prompt", "__init__"),
-    },
     "machine": set(),
     "ops": {
         "client",
         "config",
         "connecting",
+        "engines",
         "errors",
         "identity",
         "machine",
@@ -66,7 +63,7 @@ PYTHON_IMPORTS: dict[str, set[str]] = {
     },
     "engines": {"errors"},
     "bench": {"_core", "outcomes", "testing", "__init__"},
-    "demo": {"client", "errors", "identity", "testing", "config", "__init__"},
+    "demo": {"client", "engines", "errors", "identity", "testing", "config", "__init__"},
     "connectors": {
         *("adapter", "client", "errors", "identity", "outcomes", "planner", "prompt", "__init__"),
     },

@@ -1,7 +1,8 @@
 """The command line: one file per command; this one only assembles them and maps errors to exits.
 
-A command is a function in a file of its own, and a name in `_COMMANDS`. Its file imports what is
-heavy when it is called. It returns its exit code, or None for 0, and raises Keepwarm's errors.
+A command is a function in a file of its own, or an app of several, and a name in `_COMMANDS`. Its
+file imports what is heavy when it is called. It returns its exit code, or None for 0, and raises
+Keepwarm's errors.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import cyclopts
 import keepwarm
 from keepwarm.cli.bench import bench
 from keepwarm.cli.certs import certs
-from keepwarm.cli.demo import demo
-from keepwarm.cli.doctor import doctor
+from keepwarm.cli.demo import app as demo
+from keepwarm.cli.doctor import app as doctor
 from keepwarm.cli.drop import drop
 from keepwarm.cli.exits import FAILED, UNREACHABLE, USAGE, UnreachableError
 from keepwarm.cli.output import abandon, complain
@@ -38,7 +39,14 @@ Then, in Python: memory = keepwarm.connect()
 EPILOGUE = "Exit codes: 0 ok, 1 failed, 2 usage, 3 node unreachable."
 
 # In the order in which help shows them.
-_COMMANDS: tuple[Callable[..., object], ...] = (serve, stat, doctor, drop, demo, bench)
+_COMMANDS: tuple[Callable[..., object] | cyclopts.App, ...] = (
+    serve,
+    stat,
+    doctor,
+    drop,
+    demo,
+    bench,
+)
 
 
 def _app() -> cyclopts.App:
@@ -51,8 +59,12 @@ def _app() -> cyclopts.App:
         version_flags=["--version"],
         result_action="return_value",
     )
-    for place, function in enumerate(_COMMANDS):
-        app.command(function, sort_key=place)
+    for place, command in enumerate(_COMMANDS):
+        if isinstance(command, cyclopts.App):
+            command.sort_key = place
+            app.command(command)
+        else:
+            app.command(command, sort_key=place)
     app.command(certs)
     return app
 

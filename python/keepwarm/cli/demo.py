@@ -10,10 +10,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TextIO
 
+import cyclopts
 from cyclopts import Parameter
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
+
+from keepwarm.cli.demo_vllm import vllm
 
 if TYPE_CHECKING:
     from keepwarm.demo import DemoConfig, Plan, Record
@@ -21,7 +24,18 @@ if TYPE_CHECKING:
 LINES = 12
 WIDTH = 120
 
+app = cyclopts.App(
+    name="demo",
+    help=(
+        "Run a node and two replicas on coding-agent sessions, and kill the node in the middle. "
+        "With vllm: two real engines."
+    ),
+    help_format="plaintext",
+)
+app.command(vllm)
 
+
+@app.default
 def demo(
     *,
     out: Path = Path("out"),

@@ -1,4 +1,4 @@
-"""`keepwarm doctor`."""
+"""`keepwarm doctor`: what is wrong with a node, or between engines and nodes."""
 
 from __future__ import annotations
 
@@ -6,23 +6,32 @@ import json
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
+import cyclopts
 from cyclopts import Parameter
 
 from keepwarm.cli.exits import FAILED, UNREACHABLE
 from keepwarm.cli.output import tell
 from keepwarm.config import parse_duration
+from keepwarm.errors import ConfigError
 
 if TYPE_CHECKING:
     from keepwarm.ops.doctor.checks import Check
     from keepwarm.ops.doctor.node import Report
+    from keepwarm.ops.doctor.vllm import FleetReport
 
 _COLOURS = {"ok": "32", "warn": "33", "fail": "31"}
 
+app = cyclopts.App(
+    name="doctor",
+    help="Test a node (node), or running engines (vllm), and name the one thing to change first.",
+    help_format="plaintext",
+)
 
-def doctor(
-    what: Literal["node"],
+
+@app.command
+def node(
     address: str | None = None,
     *,
     tenant: str = "default",
@@ -38,8 +47,6 @@ def doctor(
 
     Parameters
     ----------
-    what
-        What to test: node.
     address
         unix:/path, a path, tcp://host:port or tls://host:port. Without it
         KEEPWARM_ADDRESS, else the default socket.
@@ -52,7 +59,6 @@ def doctor(
     deadline
         How long each call may take.
     """
-    del what
     deadline_s = parse_duration(deadline, "deadline")
 
     from keepwarm.ops.doctor.node import examine
@@ -66,7 +72,49 @@ def doctor(
         deadline_s=deadline_s,
         tell=(lambda _: None) if json_ else _say,
     )
-    if json_:
+    return _concluded(report, json_)
+
+
+@app.command
+def vllm(
+    *,
+    url: Annotated[list[str], Parameter(negative=())],
+    token_file: Path | None = None,
+    probe: bool = True,
+    json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
+) -> int:
+    """Test running vLLM engines from outside, and name the one thing to change first.
+
+    Looks at each engine's figures, compares those that serve one model,
+    and sends a random prompt to the first and then the second, which must
+    restore it. Exit code 0 if all is well or could be better, 1 if
+    something does not work, 3 if no engine answers.
+
+    Parameters
+    ----------
+    url
+        An engine, as http://host:8000. Give it for two at least: --url A --url B.
+    token_file
+        A file with the engines' API key.
+    probe
+        Send the prompt. It costs two prefills of at most 2,048 tokens.
+    json_
+        One JSON object instead of the table.
+    """
+    from keepwarm.engines.asking import EngineError
+    from keepwarm.ops.doctor.vllm import examine
+
+    try:
+        token = None if token_file is None else token_file.read_text(encoding="utf-8").strip()
+        told = (lambda _: None) if json_ else _say
+        report = examine(url, token=token, probe=probe, tell=told)
+    except (EngineError, OSError, ValueError) as error:
+        raise ConfigError(str(error), "url") from None
+    return _concluded(report, json_)
+
+
+def _concluded(report: Report | FleetReport, as_json: bool) -> int:
+    if as_json:
         tell(json.dumps(report.as_json(), indent=2))
     else:
         _conclude(report)
@@ -82,7 +130,7 @@ def _say(check: Check) -> None:
     tell(f"{level}  {check.name:<16} {check.figure}")
 
 
-def _conclude(report: Report) -> None:
+def _conclude(report: Report | FleetReport) -> None:
     from keepwarm.ops.doctor.checks import the_one
 
     first = the_one(report.checks)

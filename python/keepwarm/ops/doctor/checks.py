@@ -11,6 +11,13 @@ Level = Literal["ok", "warn", "fail"]
 # A path's checks are named `get over unix` and so on: its first word counts.
 ORDER = (
     "node",
+    "replica",
+    "connector",
+    "caching",
+    "joined",
+    "namespaces",
+    "failures",
+    "probe",
     "figures",
     "descriptors",
     "attach",
@@ -43,6 +50,9 @@ ORDER = (
     "memlock",
     "mtu",
     "checksum",
+    "planner",
+    "block",
+    "release",
     "log",
 )
 
