@@ -45,6 +45,10 @@ PYTHON_IMPORTS: dict[str, set[str]] = {
     "client": {"_core", "aio", "arguments", "config", "errors", "identity", "outcomes", "prompt"},
     "aio": {"_core", "arguments", "client", "errors", "identity", "outcomes", "prompt"},
     "config": {"_core", "errors", "machine"},
+    "planner": set(),
+    "adapter": {
+        *("client", "config", "errors", "identity", "outcomes", "planner", "prompt", "__init__"),
+    },
     "machine": set(),
     "ops": {
         "client",

@@ -1,0 +1,85 @@
+"""Every prompt token once: the parts are the whole, whatever happens in which order."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from keepwarm.adapter.accounting import Accounting, reconcile
+from keepwarm.adapter.reasons import Recomputed
+
+
+def test_a_request_is_counted_at_its_first_output() -> None:
+    account = Accounting(block_tokens=16)
+    account.begin("a", 100)
+    account.device("a", 16)
+    account.restored("a", "dram", 32)
+    account.restored("a", "flash", 16)
+    account.blocks("a", [True] * 3 + [False, True], 3, Recomputed.EVICTED, 16)
+    assert account.totals().prompt == 0
+    account.finish("a")
+    account.finish("a")
+    totals = account.totals()
+    assert totals.sums()
+    assert totals.restored == {"dram": 32, "flash": 16}
+    # 36 are left: a block evicted, one behind it, and 4 that fill none.
+    assert totals.recomputed == {
+        Recomputed.EVICTED: 16,
+        Recomputed.AFTER_GAP: 16,
+        Recomputed.PARTIAL_BLOCK: 4,
+    }
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whatever_happens_the_parts_are_the_whole(seed: int) -> None:
+    rng = random.Random(seed)
+    account = Accounting(block_tokens=16)
+    prompts, counted = {}, 0
+    for _ in range(2_000):
+        request = str(rng.randrange(30))
+        tokens = rng.randrange(0, 200)
+        match rng.randrange(10):
+            case 0 | 1:
+                if not account.is_open(request):
+                    prompts[request] = rng.randrange(1, 400)
+                account.begin(request, prompts.get(request, 1))
+            case 2:
+                account.device(request, tokens)
+            case 3:
+                account.host(request, tokens)
+            case 4:
+                account.restored(request, rng.choice(["dram", "flash", None]), tokens)
+            case 5:
+                account.missed(request, rng.choice(list(Recomputed)), tokens)
+            case 6:
+                account.load_failed(request, tokens)
+            case 7:
+                account.preempted(request)
+            case _:
+                aborted = rng.random() < 0.3
+                if account.is_open(request) and not aborted:
+                    counted += prompts[request]
+                account.finish(request, aborted=aborted)
+        totals = account.totals()
+        assert totals.sums(), f"seed {seed}"
+        assert totals.prompt == counted, f"seed {seed}"
+        assert min([0, *totals.recomputed.values(), *totals.restored.values()]) == 0
+
+
+def test_reconcile_names_what_differs() -> None:
+    account = Accounting(block_tokens=16)
+    account.begin("a", 64)
+    account.device("a", 16)
+    account.restored("a", "dram", 32)
+    account.load_failed("a", 16)
+    account.finish("a")
+    totals = account.totals()
+    engine = {
+        "local_cache_hit": 16,
+        "external_kv_transfer": 32,
+        "local_compute": 16,
+        "prompt_tokens": 64,
+    }
+    assert reconcile(totals, engine, host_is_external=False) == {}
+    engine["external_kv_transfer"] = 48
+    assert reconcile(totals, engine, host_is_external=True) == {"external_kv_transfer": (32, 48)}

@@ -1,0 +1,35 @@
+"""A connector's metrics: the catalogue and the figures are the same list."""
+
+from __future__ import annotations
+
+from adapters import fake_session
+from keepwarm.adapter import figures
+from keepwarm.adapter.accounting import Accounting
+from keepwarm.adapter.lookups import Lookups
+from keepwarm.adapter.prober import Prober
+from keepwarm.adapter.transfers import Transfers
+from keepwarm.planner import Planner
+from keepwarm.testing import eventually
+
+
+def test_every_figure_is_in_the_catalogue_and_the_other_way_round() -> None:
+    session, _ = fake_session()
+    planner = Planner()
+    prober = Prober(session, planner)
+    lookups = Lookups(session, deadline_s=1.0)
+    transfers = Transfers(session, load_threads=1, store_threads=1, loads_max=1, stores_max=1)
+    eventually(lambda: planner.figures()["probes"] == 3, "the prober has measured")
+    table = figures.collect(Accounting(), lookups, transfers, planner, session)
+    known = {figure.name: figure for figure in figures.CATALOGUE}
+    assert {name for name, _ in table} == set(known)
+    for name, labels in table:
+        assert len(labels) == len(known[name].labels)
+        assert name.endswith("_total") is (known[name].kind == "counter")
+    doubled = figures.merge(table, table)
+    assert all(
+        doubled[key] == (2 * value if known[key[0]].kind == "counter" else value)
+        for key, value in table.items()
+    )
+    assert all(known[name].kind == "gauge" for name, _ in figures.grown(table, table))
+    for part in (prober, lookups, transfers, session):
+        part.close()
