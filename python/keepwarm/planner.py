@@ -13,22 +13,25 @@ prober and transfers may call too.
 
 from __future__ import annotations
 
+import itertools
 import math
 import threading
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Mode = Literal["measured", "always", "off"]
 Why = Literal["faster", "slower", "cold", "unmeasured", "always", "off", "nothing"]
 
 COLD_SAMPLES = 5
 COLD_FACTOR = 0.5
+STALE_S = 600.0  # what was measured longer ago is as good as little measured
 REGRET_SHARE = 0.01  # beyond it decisions use the tail; the bound that must hold is twice this
 REGRET_FREE_S = 0.5  # one deadline: what a request may lose before anything is known
 PLANS_MAX = 4096
+RUNS_MAX = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +44,28 @@ class Plan:
     why: Why = "nothing"
 
 
-@dataclass(slots=True)
-class _Pending:
-    """A plan whose outcome is awaited."""
+class _Run(NamedTuple):
+    """Neighbouring blocks of one tier; `end` counts all blocks up to its last."""
 
-    plan: Plan
-    tiers: Sequence[str]
+    tier: str
+    blocks: int
+    end: int
+
+
+class _Asked(NamedTuple):
+    """What a plan is for."""
+
+    runs: list[_Run]
     first_token: int
     block_tokens: int
     block_bytes: int
+
+
+class _Pending(NamedTuple):
+    """A plan whose outcome is awaited."""
+
+    plan: Plan
+    asked: _Asked
     best_s: float
 
 
@@ -64,6 +80,7 @@ class Pace:
 
     def __init__(self) -> None:
         self.samples = 0
+        self.seen_s = 0.0
         self.level = 0.0
         self.usual = 0.0
         self.doubt = self.DOUBT
@@ -160,7 +177,6 @@ class Planner:
         self._pending: OrderedDict[Hashable, _Pending] = OrderedDict()
         self._decisions: Counter[str] = Counter()
         self._sums = dict.fromkeys(SUMS, 0.0)
-        self._last_restored_s: float | None = None
 
     def prefill_step(self, first: int, tokens: int, seconds: float) -> None:
         """One request's chunk, from a real step."""
@@ -172,8 +188,9 @@ class Planner:
         """One transfer from this tier, or a probe."""
         if nbytes > 0 and 0 <= seconds < math.inf:
             with self._lock:
-                self._paces.setdefault(tier, Pace()).add(nbytes, seconds)
-                self._last_restored_s = self._clock()
+                pace = self._paces.setdefault(tier, Pace())
+                pace.add(nbytes, seconds)
+                pace.seen_s = self._clock()
 
     def probed(self, tier: str, nbytes: int, seconds: float) -> None:
         """As `restored`, by a probe: what it says of the way to a node holds for other tiers."""
@@ -196,24 +213,21 @@ class Planner:
         hint_s: float | None = None,
     ) -> Plan:
         """For hits from `first_token` on, one tier each; `hint_s` is the node's own estimate."""
-        count = len(tiers)
+        if not tiers:
+            self._decisions["nothing"] += 1
+            return Plan(0, 0.0, 0.0)
+        asked = _Asked(_runs(tiers), first_token, block_tokens, block_bytes)
         with self._lock:
-            plan, best_s = self._choose(first_token, tiers, block_tokens, block_bytes, hint_s)
-        self._decisions[plan.why] += 1
-        if plan.why in ("faster", "slower"):
-            self.stopped = plan.blocks == 0
-        elif plan.why == "cold":
-            self.stopped = True
-        if not count:
-            return plan
-        if plan.blocks:
-            self._pending[request] = _Pending(
-                plan, tiers, first_token, block_tokens, block_bytes, best_s
-            )
-            while len(self._pending) > PLANS_MAX:
-                self._pending.popitem(last=False)
-        elif self.mode == "measured":
-            self._regret(self.prefill.seconds(first_token, count * block_tokens) - best_s)
+            plan, best_s = self._choose(asked, hint_s)
+            self._decisions[plan.why] += 1
+            if plan.why in ("faster", "slower", "cold"):
+                self.stopped = plan.blocks == 0
+            if plan.blocks:
+                self._pending[request] = _Pending(plan, asked, best_s)
+                while len(self._pending) > PLANS_MAX:
+                    self._pending.popitem(last=False)
+            elif self.mode == "measured":
+                self._regret(plan.predicted_recompute_s - best_s)
         return plan
 
     def outcome(self, request: Hashable, restored_blocks: int, seconds: float) -> None:
@@ -221,25 +235,25 @@ class Planner:
         pending = self._pending.pop(request, None)
         if pending is None or not 0 <= seconds < math.inf:
             return
-        plan, size = pending.plan, pending.block_bytes
+        plan, asked = pending.plan, pending.asked
         landed = max(0, min(restored_blocks, plan.blocks))
         with self._lock:
+            expected_s = self._bytes_s(_landed(asked.runs, landed), asked.block_bytes)
             if landed < plan.blocks:
-                self._fell_short(pending, landed, seconds)
-            expected_s = self._bytes_s(pending.tiers[:landed], size)
-            if landed and expected_s is not None:
+                self._fell_short(asked, landed, seconds)
+            elif expected_s is not None:
                 # Bounded: what a slower tier costs is that tier's to learn, not every request's.
                 extra_s = min(max(0.0, seconds - expected_s), 4 * self._overhead_s + 0.005)
                 self._overhead_s += 0.2 * (extra_s - self._overhead_s)
-        rest = (len(pending.tiers) - landed) * pending.block_tokens
-        first = pending.first_token + landed * pending.block_tokens
-        self._sums["restore_seconds"] += seconds
-        self._sums["predicted_restore_seconds"] += plan.predicted_restore_s
-        self._sums["predicted_recompute_seconds"] += plan.predicted_recompute_s
-        self._sums["restored_blocks"] += landed
-        self._sums["lost_blocks"] += plan.blocks - landed
-        if self.prefill.samples:
-            self._regret(seconds + self.prefill.seconds(first, rest) - pending.best_s)
+            self._sums["restore_seconds"] += seconds
+            self._sums["predicted_restore_seconds"] += plan.predicted_restore_s
+            self._sums["predicted_recompute_seconds"] += plan.predicted_recompute_s
+            self._sums["restored_blocks"] += landed
+            self._sums["lost_blocks"] += plan.blocks - landed
+            if self.prefill.samples:
+                whole_s = self._saved_s(asked, asked.runs[-1].end)
+                rest_s = whole_s - self._saved_s(asked, landed)
+                self._regret(seconds + rest_s - min(pending.best_s, whole_s))
 
     def forget(self, request: Hashable) -> None:
         """The request ended without an outcome."""
@@ -275,78 +289,77 @@ class Planner:
 
     # Below this line the lock is held.
 
-    def _choose(
-        self,
-        first_token: int,
-        tiers: Sequence[str],
-        block_tokens: int,
-        block_bytes: int,
-        hint_s: float | None,
-    ) -> tuple[Plan, float]:
+    def _choose(self, asked: _Asked, hint_s: float | None) -> tuple[Plan, float]:
         """The plan, and the least time that any choice was predicted to take."""
-        count = len(tiers)
-        if not count:
-            return Plan(0, 0.0, 0.0), 0.0
-        computed_s = self.prefill.seconds(first_token, count * block_tokens)
+        count, saved_s = asked.runs[-1].end, self._saved_s(asked, asked.runs[-1].end)
+        all_s = self._restore_s(asked.runs, asked.block_bytes, hint_s)
         if self.mode != "measured":
-            blocks = count if self.mode == "always" else 0
-            restore_s = self._restore_s(tiers, block_bytes, hint_s) or 0.0
             why: Why = "always" if self.mode == "always" else "off"
-            return Plan(blocks, restore_s, computed_s, why), min(restore_s, computed_s)
-        known_s = self._restore_s(tiers, block_bytes, hint_s)
-        if not self.prefill.samples or known_s is None:
-            return Plan(count, known_s or 0.0, computed_s, "unmeasured"), math.inf
-        cold = self._is_cold(tiers)
+            plan = Plan(count if why == "always" else 0, all_s or 0.0, saved_s, why)
+            return plan, min(all_s or math.inf, saved_s)
+        if not self.prefill.samples or all_s is None:
+            return Plan(count, all_s or 0.0, saved_s, "unmeasured"), math.inf
+        cold = self._is_cold(asked.runs)
         careful = cold or self.regret_s > REGRET_FREE_S + REGRET_SHARE * self.prefill_s
-        best, best_s, least_s = 0, computed_s, computed_s
-        for end in _ends(tiers):
-            saved_s = self.prefill.seconds(first_token, end * block_tokens)
-            mean_s = self._restore_s(tiers[:end], block_bytes, hint_s) or 0.0
-            cost_s = (
-                self._restore_s(tiers[:end], block_bytes, hint_s, tail=True) or 0.0
-                if careful
-                else mean_s
-            )
-            least_s = min(least_s, mean_s + computed_s - saved_s)
-            if cold and cost_s >= COLD_FACTOR * saved_s:
-                continue
-            if cost_s + computed_s - saved_s <= best_s:
-                best, best_s = end, cost_s + computed_s - saved_s
-        shown = best or count
-        predicted_s = self._restore_s(tiers[:shown], block_bytes, hint_s) or 0.0
-        saved_s = self.prefill.seconds(first_token, shown * block_tokens)
-        return Plan(best, predicted_s, saved_s, _why(best, cold)), least_s
+        best, best_s, least_s = 0, saved_s, saved_s
+        for ends in range(len(asked.runs)):
+            runs = asked.runs[: ends + 1]
+            mean_s = self._restore_s(runs, asked.block_bytes, hint_s) or 0.0
+            tail_s = self._restore_s(runs, asked.block_bytes, hint_s, tail=True) or 0.0
+            spared_s = self._saved_s(asked, runs[-1].end)
+            cost_s = tail_s if careful else mean_s
+            least_s = min(least_s, mean_s + saved_s - spared_s)
+            worth = not cold or tail_s < COLD_FACTOR * spared_s
+            if worth and cost_s + saved_s - spared_s <= best_s:
+                best, best_s = ends + 1, cost_s + saved_s - spared_s
+        shown = asked.runs[:best] or asked.runs
+        predicted_s = self._restore_s(shown, asked.block_bytes, hint_s) or 0.0
+        blocks = shown[-1].end if best else 0
+        return Plan(
+            blocks, predicted_s, self._saved_s(asked, shown[-1].end), _why(best, cold)
+        ), least_s
 
-    def _is_cold(self, tiers: Sequence[str]) -> bool:
-        known = (self._paces.get(tier) for tier in set(tiers))
-        samples = [pace.samples if pace else 0 for pace in known]
-        return min([self.prefill.samples, *samples]) < COLD_SAMPLES
+    def _saved_s(self, asked: _Asked, blocks: int) -> float:
+        return self.prefill.seconds(asked.first_token, blocks * asked.block_tokens)
+
+    def _is_cold(self, runs: Sequence[_Run]) -> bool:
+        if self.prefill.samples < COLD_SAMPLES:
+            return True
+        now_s = self._clock()
+        for run in runs:
+            pace = self._paces.get(run.tier)
+            if pace is None or pace.samples < COLD_SAMPLES or now_s - pace.seen_s > STALE_S:
+                return True
+        return False
 
     def _restore_s(
-        self, tiers: Sequence[str], block_bytes: int, hint_s: float | None, tail: bool = False
+        self, runs: Sequence[_Run], block_bytes: int, hint_s: float | None, tail: bool = False
     ) -> float | None:
-        seconds = self._bytes_s(tiers, block_bytes, tail)
+        seconds = self._bytes_s(runs, block_bytes, tail)
         if seconds is None:
             if hint_s is None or not hint_s > 0:
                 return None
             seconds = hint_s * (math.e if tail else 1.0)
         return self._overhead_s + seconds
 
-    def _bytes_s(self, tiers: Sequence[str], block_bytes: int, tail: bool = False) -> float | None:
+    def _bytes_s(self, runs: Sequence[_Run], block_bytes: int, tail: bool = False) -> float | None:
         """What these blocks' bytes take; None when a tier was never measured."""
+        blocks: dict[str, int] = {}
+        for run in runs:
+            blocks[run.tier] = blocks.get(run.tier, 0) + run.blocks
         seconds = 0.0
-        for tier, blocks in _counted(tiers).items():
+        for tier, count in blocks.items():
             pace = self._paces.get(tier)
             if pace is None or not pace.samples:
                 return None
-            seconds += pace.seconds(blocks * block_bytes, tail)
+            seconds += pace.seconds(count * block_bytes, tail)
         return seconds
 
-    def _fell_short(self, pending: _Pending, landed: int, seconds: float) -> None:
+    def _fell_short(self, asked: _Asked, landed: int, seconds: float) -> None:
         """Time that brought too little is a sample too: nothing faster can be claimed of it."""
-        nbytes = max(1, landed) * pending.block_bytes
-        tier = pending.tiers[min(landed, len(pending.tiers) - 1)]
-        pace = self._paces.setdefault(tier, Pace())
+        nbytes = max(1, landed) * asked.block_bytes
+        run = next((run for run in asked.runs if landed < run.end), asked.runs[-1])
+        pace = self._paces.setdefault(run.tier, Pace())
         if not pace.samples or seconds > pace.seconds(nbytes):
             pace.add(nbytes, seconds)
 
@@ -355,29 +368,40 @@ class Planner:
             self._sums["regret_seconds"] += seconds
 
 
-def _why(blocks: int, cold: bool) -> Why:
-    if blocks:
+def _why(best: int, cold: bool) -> Why:
+    if best:
         return "faster"
     return "cold" if cold else "slower"
 
 
-def _counted(tiers: Sequence[str]) -> dict[str, int]:
-    """Blocks by tier; a prompt's blocks are mostly of one, which `count` sees at once."""
-    if not tiers:
-        return {}
-    alike = tiers.count(tiers[0])
-    return {tiers[0]: alike} if alike == len(tiers) else dict(Counter(tiers))
+def _runs(tiers: Sequence[str]) -> list[_Run]:
+    """Runs of one tier; a prompt's blocks are mostly of one, which `count` sees at once.
 
-
-def _ends(tiers: Sequence[str]) -> list[int]:
-    """Where runs of one tier end, shortest first."""
+    Where tiers alternate, the last run takes the rest in: the choice gets coarser, not longer.
+    """
     if tiers.count(tiers[0]) == len(tiers):
-        return [len(tiers)]
-    ends = [at for at in range(1, len(tiers)) if tiers[at] != tiers[at - 1]]
-    return [*ends[-ENDS_MAX:], len(tiers)]
+        return [_Run(tiers[0], len(tiers), len(tiers))]
+    runs: list[_Run] = []
+    for tier, group in itertools.groupby(tiers):
+        blocks, end = sum(1 for _ in group), runs[-1].end if runs else 0
+        if len(runs) == RUNS_MAX:
+            tier, blocks, end = runs[-1].tier, runs[-1].blocks + blocks, end - runs[-1].blocks
+            runs.pop()
+        runs.append(_Run(tier, blocks, end + blocks))
+    return runs
 
 
-ENDS_MAX = 16
+def _landed(runs: Sequence[_Run], blocks: int) -> list[_Run]:
+    """The first `blocks` of them."""
+    found: list[_Run] = []
+    for run in runs:
+        take = min(run.blocks, blocks)
+        if take:
+            found.append(_Run(run.tier, take, run.end - run.blocks + take))
+        blocks -= take
+    return found
+
+
 WHYS: tuple[Why, ...] = ("faster", "slower", "cold", "unmeasured", "always", "off", "nothing")
 SUMS = (
     *("prefill_seconds", "restore_seconds", "predicted_restore_seconds"),

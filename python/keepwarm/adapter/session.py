@@ -126,19 +126,18 @@ class Session:
                 if self._thread is None:
                     self._thread = start("session", self._run)
 
-    def move(self, why: str) -> None:
+    def move(self, why: str, private: str | None = None, generation: int | None = None) -> str:
         """To a private namespace: what was stored may not be what this engine now computes.
 
-        Nothing is restored but what this process stores from now on. An operator who names the
+        Nothing is restored but what this engine stores from now on. An operator who names the
         weights' version, or bumps the epoch, and starts the engine again gets back to the others.
+        An engine of several processes moves all of them to what the first move returned, and to its
+        generation.
         """
-        self._move(why)
-
-    def _move(self, why: str) -> None:
         with self._lock:
-            private = f"private:{os.getpid()}:{secrets.token_hex(16)}"
+            private = private or f"private:{os.getpid()}:{secrets.token_hex(16)}"
             self._fields = {**self._fields, "weights": private}
-            generation = self._now.generation + 1
+            generation = self._now.generation + 1 if generation is None else generation
             self._now = Now(self._named(self._fields), None, generation)
             self.failed.clear()
             self.moves = [*self.moves[-15:], why]
@@ -149,6 +148,7 @@ class Session:
         )
         self._wake.set()
         self.ensure()
+        return private
 
     def close(self, within_s: float = 1.0) -> None:
         """Ends thread and memory; waits for them at most this long. Twice is harmless."""

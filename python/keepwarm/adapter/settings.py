@@ -45,6 +45,8 @@ class Settings:
     host_share         part of the engine's host pool that restores may fill
     load_threads, store_threads   each is one connection and one core at most
     loads_max, stores_max   jobs under way or waiting; more are refused
+    store_generated    whether blocks that the model's answer fills are stored too: the next turn of
+                       a conversation repeats them; false where answers are never sent back
     connections_max    connections to a node
     planner            measured; always (restore whatever is there); off (restore nothing)
     weights            a name that the operator vouches for, instead of hashing the weights' files
@@ -66,6 +68,7 @@ class Settings:
     store_threads: int = 1
     loads_max: int = 1024
     stores_max: int = 256
+    store_generated: bool = True
     connections_max: int = 8
     planner: PlannerMode = "measured"
     weights: str | None = None
@@ -161,6 +164,7 @@ _WANTED: dict[str, _Wanted] = {
     "store_threads": _THREADS,
     "loads_max": _JOBS,
     "stores_max": _JOBS,
+    "store_generated": _Wanted(_flag, "true or false"),
     "connections_max": _Wanted(_whole(1, 64), "a whole number from 1 to 64"),
     "planner": _Wanted(_one_of(PLANNER_MODES), "measured, always or off"),
     "weights": _Wanted(_text, "a name of the weights, such as their version"),
