@@ -34,13 +34,14 @@ class FakeReplica:
         self.policy = "recompute"
         self.caching = "True"
         self.joined = 1
-        self.problem = ""
+        self.refused = 0
         self.ours = True
         self.told = True
         self.key: str | None = None
         self.miss = "absent"
         self.spoils = False
         self.restores = True
+        self.regret_s = 0.1
         self.sources: Counter[tuple[str, str]] = Counter()
         self._own: set[int] = set()
         for name, value in switches.items():
@@ -102,7 +103,7 @@ class FakeReplica:
         restored = by["restored_dram"]
         info = (
             f'namespace="{self.namespace}",connector="direct",version="0.1.0",'
-            f'load_failure_policy="{self.policy}",problem="{self.problem}"'
+            f'load_failure_policy="{self.policy}"'
         )
         lines = [
             f'vllm:cache_config_info{{block_size="16",enable_prefix_caching="{self.caching}"}} 1',
@@ -120,7 +121,13 @@ class FakeReplica:
             lines += [
                 f"keepwarm_connector_info{{{labels},{info}}} 1",
                 f"keepwarm_connector_joined{{{labels}}} {self.joined}",
-                f"keepwarm_planner_regret_seconds_total{{{labels}}} 0.25",
+                f"keepwarm_connector_info{{{labels},{info.replace(self.namespace, '00' * 32)}}} 0",
+                f"keepwarm_connector_refused{{{labels}}} {self.refused}",
+                f'keepwarm_planner_decisions_total{{{labels},why="restore"}} 4',
+                f'keepwarm_planner_restore_bytes_per_second{{{labels},tier="dram"}} {2 << 30}',
+                f"keepwarm_planner_prefill_seconds_total{{{labels}}} 10",
+                f"keepwarm_planner_prefill_token_seconds{{{labels}}} 0.002",
+                f"keepwarm_planner_regret_seconds_total{{{labels}}} {self.regret_s}",
             ]
         if self.ours and self.told:
             lines += [

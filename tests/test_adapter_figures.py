@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keepwarm
 from adapters import fake_session
 from keepwarm.adapter import figures
 from keepwarm.adapter.accounting import Accounting
@@ -33,3 +34,20 @@ def test_every_figure_is_in_the_catalogue_and_the_other_way_round() -> None:
     assert all(known[name].kind == "gauge" for name, _ in figures.grown(table, table))
     for part in (prober, lookups, transfers, session):
         part.close()
+
+
+def test_what_an_engine_is_to_the_memory() -> None:
+    session, _ = fake_session()
+    session.about["load_failure_policy"] = "recompute"
+
+    def told() -> dict[str, float]:
+        table = figures.collect(session=session)
+        return {key[1][0]: value for key, value in table.items() if key[0] == figures.INFO.name}
+
+    first = session.namespace.fingerprint.hex()
+    assert told() == {first: 1.0}
+    session.move("the weights have changed")
+    assert told() == {first: 0.0, session.namespace.fingerprint.hex(): 1.0}
+    labels = next(key[1] for key in figures.collect(session=session) if key[0] == figures.INFO.name)
+    assert labels[1:] == (session.about["connector"], keepwarm.__version__, "recompute")
+    session.close()

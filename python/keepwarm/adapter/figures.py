@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
+import keepwarm
 from keepwarm.adapter.accounting import UNKNOWN_TIER, Accounting
 from keepwarm.adapter.lookups import Lookups
 from keepwarm.adapter.reasons import Recomputed
@@ -50,7 +51,16 @@ TOKENS = _count(
     "source",
     "reason",
 )
+INFO = _gauge(
+    "connector_info",
+    "1: what this engine is to the memory; 0: what it was before a move.",
+    "namespace",
+    "connector",
+    "version",
+    "load_failure_policy",
+)
 CATALOGUE: tuple[Figure, ...] = (
+    INFO,
     TOKENS,
     _count("connector_requests", "Requests counted.", "end"),
     _count(
@@ -101,6 +111,7 @@ def collect(
     if accounting is not None:
         _tokens(table, accounting)
     if session is not None:
+        _info(table, session)
         table["keepwarm_connector_joined", ()] = float(session.problem is None)
         table["keepwarm_connector_refused", ()] = float(session.refused)
         table["keepwarm_connector_moves_total", ()] = float(session.generation)
@@ -115,6 +126,15 @@ def collect(
     if planner is not None:
         _planner(table, planner)
     return table
+
+
+def _info(table: Table, session: Session) -> None:
+    """A label that changes is a new series: the old one is said to be over."""
+    about = session.about
+    told = (about["connector"], keepwarm.__version__, about.get("load_failure_policy", ""))
+    for namespace in session.left:
+        table[INFO.name, (namespace, *told)] = 0.0
+    table[INFO.name, (session.namespace.fingerprint.hex(), *told)] = 1.0
 
 
 def _tokens(table: Table, accounting: Accounting) -> None:

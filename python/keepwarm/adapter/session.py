@@ -73,6 +73,10 @@ class Session:
         self.refused = False
         """Whether the node is there and does not want this namespace, or this client."""
         self.moves: list[str] = []
+        self.left: list[str] = []
+        """Fingerprints of the namespaces before this one, the latest of them."""
+        self.about: dict[str, str] = {"connector": str(self._fields["connector"])}
+        """What `keepwarm_connector_info` says; a connector adds its load_failure_policy."""
         self._closing = False
         self._birth()
         survives_fork(self)
@@ -135,6 +139,7 @@ class Session:
         generation.
         """
         with self._lock:
+            self.left = [*self.left[-15:], self.namespace.fingerprint.hex()]
             private = private or f"private:{os.getpid()}:{secrets.token_hex(16)}"
             self._fields = {**self._fields, "weights": private}
             generation = self._now.generation + 1 if generation is None else generation

@@ -45,9 +45,13 @@ class Figures:
                 found[sample.name, frozenset(sample.labels.items())] = sample.value
         return cls(found)
 
-    def labels(self, name: str) -> list[dict[str, str]]:
-        """The label sets under which a name is there."""
-        return [dict(labels) for found, labels in self.samples if found == name]
+    def labels(self, name: str, least: float = 0.0) -> list[dict[str, str]]:
+        """The label sets under which a name is there, with at least this value."""
+        return [
+            dict(labels)
+            for (found, labels), value in self.samples.items()
+            if found == name and value >= least
+        ]
 
     def total(self, name: str, **wanted: str) -> float:
         """Sum over all label sets that have these; 0 where there is none."""

@@ -12,8 +12,9 @@ from keepwarm.ops.doctor.checks import Check, fail, ok, warn
 
 INFO = "keepwarm_connector_info"
 JOINED = "keepwarm_connector_joined"
+REFUSED = "keepwarm_connector_refused"
 TOKENS = "keepwarm_connector_prompt_tokens_total"
-PLANNER_PREFILL = "keepwarm_planner_prefill_tokens_per_second"
+PLANNER = "keepwarm_planner_"
 CACHE = "vllm:cache_config_info"
 QUERIES = "vllm:external_prefix_cache_queries_total"
 HITS = "vllm:external_prefix_cache_hits_total"
@@ -24,6 +25,8 @@ TOKENS_FEW = 20_000
 # A share of all prompt tokens above which one reason is worth a line although there are hits.
 REASON_SHARE = 0.25
 TOKENS_A_BLOCK_LEAST = 16
+# Of the time of prefills, lost by decisions that turned out to be the worse ones.
+REGRET_SHARE = 0.05
 
 NOT_WRONG = frozenset({"absent", "partial_block", "last_token", "after_gap", "planner"})
 
@@ -72,7 +75,8 @@ class Replica:
     @property
     def info(self) -> dict[str, str]:
         """The connector's own words; empty without one of ours."""
-        found = self.figures.labels(INFO)
+        # What it was before a move to another namespace is 0.
+        found = self.figures.labels(INFO, least=1.0)
         return found[0] if found else {}
 
     @property
@@ -143,8 +147,9 @@ def _policy(replica: Replica) -> Check:
 def _joined(replica: Replica) -> Check:
     label = f"joined {replica.name}"
     if replica.figures.labels(JOINED) and not replica.figures.total(JOINED):
-        problem = replica.info.get("problem") or "the engine's log says why"
-        return fail(label, f"not on the memory: {problem}", remedy("store_down"))
+        if replica.figures.total(REFUSED):
+            return fail(label, "the node refuses it", remedy("identity"))
+        return fail(label, "no node answers it", remedy("store_down"))
     return ok(label, "on the memory")
 
 
@@ -161,16 +166,23 @@ def _blocks(replica: Replica) -> Check:
 
 
 def _planner(replica: Replica) -> Check:
-    label = f"planner {replica.name}"
-    named = {
-        name.removeprefix("keepwarm_planner_"): value
-        for (name, _), value in replica.figures.samples.items()
-        if name.startswith("keepwarm_planner_") and not name.endswith("_created")
-    }
-    if not named:
-        return ok(label, "no figures yet")
-    shown = ", ".join(f"{name} {value:,.4g}" for name, value in sorted(named.items())[:4])
-    return ok(label, shown)
+    """Where it stands: too few samples, or what it has learnt."""
+    label, figures = f"planner {replica.name}", replica.figures
+    decisions = +figures.by(f"{PLANNER}decisions_total", "why")
+    rate = figures.by(f"{PLANNER}restore_bytes_per_second", "tier")
+    token_s = figures.total(f"{PLANNER}prefill_token_seconds")
+    regret_s = figures.total(f"{PLANNER}regret_seconds_total")
+    prefill_s = figures.total(f"{PLANNER}prefill_seconds_total")
+    shown = [f"{why} {count:,}" for why, count in decisions.most_common(3)]
+    shown += [f"{tier} {value / 2**30:.2f} GiB/s" for tier, value in rate.items() if value]
+    if token_s:
+        shown.append(f"{1e3 * token_s:.3f} ms a token")
+    if not shown:
+        return ok(label, "nothing to decide yet")
+    if prefill_s and regret_s > REGRET_SHARE * (prefill_s + regret_s):
+        shown.append(f"{regret_s:.1f} s lost")
+        return warn(label, ", ".join(shown), remedy("planner"))
+    return ok(label, ", ".join(shown))
 
 
 def _hits(replica: Replica) -> Iterator[Check]:
