@@ -26,9 +26,11 @@ class ProbeConnector(KVConnectorBase_V1):  # type: ignore[misc]
     def wait_for_layer_load(self, layer_name: str) -> None: ...
     def save_kv_layer(self, *given: Any, **kwargs: Any) -> None: ...
     def wait_for_save(self) -> None: ...
-    def get_num_new_matched_tokens(self, request: Any, computed: int) -> tuple[int, bool]:
+    def get_num_new_matched_tokens(self, *given: Any) -> tuple[int, bool]:
+        del given
         return 0, False
 
     def update_state_after_alloc(self, request: Any, blocks: Any, external: int) -> None: ...
-    def build_connector_meta(self, scheduler_output: Any) -> KVConnectorMetadata:
+    def build_connector_meta(self, *given: Any) -> KVConnectorMetadata:
+        del given
         return KVConnectorMetadata()
