@@ -70,7 +70,7 @@ def model_folder(model_config: Any, download_dir: str | None) -> Path:
     given = Path(str(model_config.model))
     if given.exists():
         return given
-    if "://" in str(model_config.model) or getattr(model_config, "model_weights", ""):
+    if "://" in str(model_config.model) or getattr(model_config, "model_weights", None):
         raise LookupError(f"the weights of {model_config.model} are not in files of this machine")
     from huggingface_hub import snapshot_download
 
