@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import keepwarm
@@ -18,7 +19,7 @@ CONNECTOR = {"kv_connector": "ProbeConnector", "kv_connector_module_path": "engi
 
 
 def fields(engine: Engine, **settings: Any) -> dict[str, Any]:
-    given = probe.SimpleNamespace(**vars(probe.SETTINGS) | settings)
+    given = SimpleNamespace(**vars(probe.SETTINGS) | settings)
     cache = engine.scheduler.kv_cache_config
     return dict(namespace_fields(engine.vllm_config, cache, given, mode="direct", parts=1))
 
