@@ -274,9 +274,8 @@ def test_a_cancelled_job_reports_what_has_landed(staged: bool) -> None:
         assert space.busy, "the step is still under way, in memory of its own"
     else:
         assert not transfers.finished(), "not over while a step is at its memory"
-    done: list[Done] = []
-    eventually(lambda: bool(done.extend(transfers.finished()) or done), "it ends")
-    (over,) = done
+    eventually(lambda: not transfers.backlog(True), "it ends")
+    (over,) = transfers.finished()
     pages.end(over)
     reasons = [outcome.reason for outcome in over.outcomes]
     assert reasons == [None] * 4 + [Reason.DEADLINE] * 2
