@@ -70,13 +70,16 @@ class _Pending(NamedTuple):
 
 
 class Pace:
-    """Seconds a byte of one tier: a level that moves fast, and a shape over sizes that does not.
+    """Seconds a byte of one tier: a level, which all sizes share, and a shape over sizes.
 
-    Kept as logarithms, since what matters is how many times slower something is.
+    Kept as logarithms, since what matters is how many times slower something is. Noise moves the
+    level a little, a step that is no noise moves it most of the way at once, and the next samples
+    the rest.
     """
 
-    UP, DOWN, SHAPE, USUAL = 0.7, 0.4, 0.1, 0.05
+    NOISE, STEP, SHAPE, USUAL = 0.2, 0.7, 0.1, 0.05
     DOUBT = 0.5  # of the first samples: a factor of e either way, at two of them
+    STEP_MIN = 0.5
 
     def __init__(self) -> None:
         self.samples = 0
@@ -84,6 +87,7 @@ class Pace:
         self.level = 0.0
         self.usual = 0.0
         self.doubt = self.DOUBT
+        self._gain = self.STEP
         self._shape: dict[int, float] = {}
 
     def add(self, nbytes: int, seconds: float) -> None:
@@ -91,13 +95,21 @@ class Pace:
         size, seen = _size_class(nbytes), math.log(max(seconds, 1e-9) / nbytes)
         if not self.samples:
             self.level = self.usual = seen
-        shape = self._shape.setdefault(size, seen - self.level)
+        shape = self._shape.setdefault(size, self._shape_of(size))
         error = seen - shape - self.level
-        self.level += (self.UP if error > 0 else self.DOWN) * error
+        step = abs(error) > max(2 * self.doubt, self.STEP_MIN)
+        gain = self._gain = self.STEP if step else max(self.NOISE, 0.7 * self._gain)
+        self.level += gain * error
         self.usual += self.USUAL * (seen - shape - self.usual)
-        self._shape[size] = shape + self.SHAPE * (seen - self.level - shape)
-        self.doubt += 0.2 * (abs(error) - self.doubt)
+        if gain <= self.NOISE:
+            self._shape[size] = shape + self.SHAPE * (1 - gain) * error
+        self.doubt += 0.2 * (abs(error) * (1 - gain) - self.doubt)
         self.samples += 1
+
+    @property
+    def settled(self) -> bool:
+        """Whether it moved by noise alone of late."""
+        return self._gain <= self.NOISE
 
     def relax(self) -> None:
         """The way is as it used to be: what was slow only by the way may be tried again."""
@@ -109,11 +121,13 @@ class Pace:
         return nbytes * math.exp(self._log(nbytes) + (2 * self.doubt if tail else 0.0))
 
     def _log(self, nbytes: int) -> float:
-        size = _size_class(nbytes)
+        return self.level + self._shape_of(_size_class(nbytes))
+
+    def _shape_of(self, size: int) -> float:
+        """Of the nearest size that is known, the larger of two."""
         if not self._shape:
-            return self.level
-        nearest = min(self._shape, key=lambda known: (abs(known - size), -known))
-        return self.level + self._shape[nearest]
+            return 0.0
+        return self._shape[min(self._shape, key=lambda known: (abs(known - size), -known))]
 
 
 def _size_class(nbytes: int) -> int:
@@ -174,6 +188,7 @@ class Planner:
         self._lock = threading.Lock()
         self._paces: dict[str, Pace] = {}
         self._overhead_s = 0.0
+        self._lost_s = 0.0  # the part of regret that restores are to blame for
         self._pending: OrderedDict[Hashable, _Pending] = OrderedDict()
         self._decisions: Counter[str] = Counter()
         self._sums = dict.fromkeys(SUMS, 0.0)
@@ -241,8 +256,7 @@ class Planner:
             expected_s = self._bytes_s(_landed(asked.runs, landed), asked.block_bytes)
             if landed < plan.blocks:
                 self._fell_short(asked, landed, seconds)
-            elif expected_s is not None:
-                # Bounded: what a slower tier costs is that tier's to learn, not every request's.
+            elif expected_s is not None and self._settled(asked.runs):
                 extra_s = min(max(0.0, seconds - expected_s), 4 * self._overhead_s + 0.005)
                 self._overhead_s += 0.2 * (extra_s - self._overhead_s)
             self._sums["restore_seconds"] += seconds
@@ -253,7 +267,7 @@ class Planner:
             if self.prefill.samples:
                 whole_s = self._saved_s(asked, asked.runs[-1].end)
                 rest_s = whole_s - self._saved_s(asked, landed)
-                self._regret(seconds + rest_s - min(pending.best_s, whole_s))
+                self._lost_s += self._regret(seconds + rest_s - whole_s)
 
     def forget(self, request: Hashable) -> None:
         """The request ended without an outcome."""
@@ -300,7 +314,7 @@ class Planner:
         if not self.prefill.samples or all_s is None:
             return Plan(count, all_s or 0.0, saved_s, "unmeasured"), math.inf
         cold = self._is_cold(asked.runs)
-        careful = cold or self.regret_s > REGRET_FREE_S + REGRET_SHARE * self.prefill_s
+        careful = cold or self._lost_s > REGRET_FREE_S + REGRET_SHARE * self.prefill_s
         best, best_s, least_s = 0, saved_s, saved_s
         for ends in range(len(asked.runs)):
             runs = asked.runs[: ends + 1]
@@ -355,6 +369,10 @@ class Planner:
             seconds += pace.seconds(count * block_bytes, tail)
         return seconds
 
+    def _settled(self, runs: Sequence[_Run]) -> bool:
+        """Whether time left over is the request's: a tier's new speed is that tier's to learn."""
+        return all(self._paces[run.tier].settled for run in runs)
+
     def _fell_short(self, asked: _Asked, landed: int, seconds: float) -> None:
         """Time that brought too little is a sample too: nothing faster can be claimed of it."""
         nbytes = max(1, landed) * asked.block_bytes
@@ -363,9 +381,10 @@ class Planner:
         if not pace.samples or seconds > pace.seconds(nbytes):
             pace.add(nbytes, seconds)
 
-    def _regret(self, seconds: float) -> None:
-        if 0 < seconds < math.inf:
-            self._sums["regret_seconds"] += seconds
+    def _regret(self, seconds: float) -> float:
+        lost_s = seconds if 0 < seconds < math.inf else 0.0
+        self._sums["regret_seconds"] += lost_s
+        return lost_s
 
 
 def _why(best: int, cold: bool) -> Why:

@@ -21,6 +21,7 @@ from keepwarm.planner import Planner
 FIRST_PROBES = 3
 BLOCKS, BLOCK_BYTES = 8, 1 << 20
 DEADLINE_S = 1.0
+PROBE_S = 0.02  # longer probes say no more, and the next one has to wait longer
 SHARE = 0.01
 LOOK_S = 0.5
 TIER = "dram"  # its blocks are small and used often
@@ -47,6 +48,11 @@ _FIELDS: NamespaceFields = {
     "parts": 1,
     "run_blocks": BLOCKS,
 }
+
+
+def next_blocks(blocks: int, took_s: float) -> int:
+    """How many blocks the next probe is to get, where these many took so long."""
+    return max(1, min(BLOCKS, int(blocks * PROBE_S / max(took_s, 1e-6))))
 
 
 class Prober:
@@ -128,8 +134,7 @@ class Prober:
         if landed:
             self._planner.probed(TIER, landed * BLOCK_BYTES, took_s)
             self._first_left -= 1
-            # Where a probe takes a tenth of a second, one block says enough.
-            self.blocks = BLOCKS if took_s < DEADLINE_S / 10 else 1
+            self.blocks = next_blocks(landed, took_s)
             return took_s
         if took_s < DEADLINE_S / 2:
             space.put_from(prompt, part, deadline_s=DEADLINE_S)
