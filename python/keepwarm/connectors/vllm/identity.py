@@ -125,6 +125,8 @@ def _model(engine: _Engine) -> Value:
     """The architecture, and the content of what configures it; paths and names say nothing."""
     model = engine.config.model_config
     architecture = "+".join(model.hf_config.architectures)
+    if not architecture:
+        raise LookupError("its configuration names no architecture")
     configured = model.hf_config_path
     folder = Path(configured) if configured else facts.model_folder(model, None)
     files = weights.config_files(folder, code=bool(model.trust_remote_code))
@@ -239,7 +241,8 @@ def _layout(engine: _Engine) -> Value:
 
 
 def _engine_name(_: _Engine) -> Value:
-    return f"vllm {facts.engine_version()}"
+    version = facts.engine_version()
+    return f"vllm {version}" if version else ""
 
 
 def _attention_backend(engine: _Engine) -> Value:
