@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -82,18 +83,27 @@ class Engine:
         return dict(namespace_fields(*given, mode=mode, parts=1))
 
 
+def _first(answer: Any, *asked: Any) -> Any:
+    del asked
+    return answer
+
+
+def _first_groups_tokens(_: Any, kv: Any) -> Any:
+    return kv.kv_cache_groups[0].kv_cache_spec.block_size
+
+
 @pytest.fixture
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engine:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("PYTHONHASHSEED", raising=False)
     for name, answer in {
-        "engine_version": lambda: "0.32.0",
-        "attention_backends": lambda config: ["CPU_ATTN"],
-        "instruction_sets": lambda config, specs: ["x86 avx512 vec"],
-        "hash_tokens": lambda config, kv: kv.kv_cache_groups[0].kv_cache_spec.block_size,
-        "offload_blocks": lambda config, kv: (4, 32),
+        "engine_version": "0.32.0",
+        "attention_backends": ["CPU_ATTN"],
+        "instruction_sets": ["x86 avx512 vec"],
+        "offload_blocks": (4, 32),
     }.items():
-        monkeypatch.setattr(facts, name, answer)
+        monkeypatch.setattr(facts, name, partial(_first, answer))
+    monkeypatch.setattr(facts, "hash_tokens", _first_groups_tokens)
     folder = tmp_path / "model"
     folder.mkdir()
     (folder / "config.json").write_text("{}")
@@ -283,5 +293,5 @@ def test_a_tier_finds_the_configuration_of_the_engine_that_makes_it(engine: Engi
         return (lambda: facts.config_of(Made(engine_id=wanted)))()
 
     assert connector(engine.vllm, engine.kv, "e1") == (engine.vllm, engine.kv)
-    with pytest.raises(keepwarm.IdentityError, match="^model cannot be determined"):
+    with pytest.raises(keepwarm.IdentityError, match=r"^model cannot be determined"):
         connector(engine.vllm, engine.kv, "e2")

@@ -43,9 +43,7 @@ def model(folder: Path, **files: bytes) -> Path:
 
 
 def name(folder: Path, *, sample: bool = False) -> str:
-    return weights.content_name(
-        weights.weight_files(folder, "auto"), folder, sample=sample
-    )
+    return weights.content_name(weights.weight_files(folder, "auto"), folder, sample=sample)
 
 
 def test_a_changed_file_under_the_same_name_is_another_model(
