@@ -1,0 +1,109 @@
+"""A node that dies, hangs, lies or comes back empty, in the middle of concurrent requests.
+
+All of them complete with the same tokens, the engine logs no exception of ours, and when the node
+is well again hits come back by themselves.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+
+import pytest
+from keepwarm.testing import FaultProxy, NodeProcess, Towards
+
+from engine.direct import Direct, connector
+from engine.harness import Engine, prompt
+
+PROMPTS = 16
+TOKENS = 500
+
+
+@pytest.fixture(scope="module")
+def proxy(node: NodeProcess) -> Iterator[FaultProxy]:
+    with FaultProxy(node.address) as between:
+        yield between
+
+
+@pytest.fixture(scope="module")
+def direct(make_engine: Callable[..., Engine], proxy: FaultProxy) -> Direct:
+    found = Direct(
+        make_engine("micro", connector(proxy.address, lookup_deadline_s=0.2, load_deadline_s=0.3))
+    )
+    found.joined()
+    return found
+
+
+class Nodes:
+    """What can go wrong, and how it is made good again."""
+
+    def __init__(self, node: NodeProcess, proxy: FaultProxy) -> None:
+        self.node = node
+        self.proxy = proxy
+
+    def killed(self) -> None:
+        self.node.kill()
+
+    def stopped(self) -> None:
+        os.kill(self.node.pid, signal.SIGSTOP)
+
+    def restarted_empty(self) -> None:
+        self.node.kill()
+        self.node.start()
+        self.node.wait_ready()
+
+    def corrupting(self) -> None:
+        self.proxy.set(Towards.CLIENT, corrupt_every=20_000)
+
+    def slow(self) -> None:
+        self.proxy.set(Towards.CLIENT, delay_s=0.4)
+
+    def cut_off(self) -> None:
+        self.proxy.drop()
+
+    def healed(self, fault: str) -> None:
+        if fault == "killed":
+            self.node.start()
+            self.node.wait_ready()
+        elif fault == "stopped":
+            os.kill(self.node.pid, signal.SIGCONT)
+        self.proxy.clear()
+
+
+@pytest.mark.parametrize(
+    "fault", ["killed", "stopped", "restarted_empty", "corrupting", "slow", "cut_off"]
+)
+def test_requests_do_not_notice(
+    direct: Direct, node: NodeProcess, proxy: FaultProxy, fault: str
+) -> None:
+    engine, nodes = direct.engine, Nodes(node, proxy)
+    asked = [prompt(100 + at, TOKENS + 40 * at) for at in range(PROMPTS)]
+    for each in asked:
+        engine.ask(each, max_tokens=4)
+    own = [engine.ask(each, max_tokens=4).tokens for each in asked]
+    direct.stored()
+    engine.forget()
+    names = [engine.add(each, max_tokens=4) for each in asked]
+    engine.until(lambda: bool(direct.scheduler._loads), "a load is under way")
+    getattr(nodes, fault)()
+    try:
+        answers = engine.finish(names)
+        assert [answers[name].tokens for name in names] == own
+        # And those that come while it is like that.
+        later = engine.ask(asked[0], max_tokens=4)
+        assert later.tokens == own[0]
+        engine.settle()
+    finally:
+        nodes.healed(fault)
+    engine.until(lambda: hits_again(direct), "hits come back", limit_s=60.0)
+    direct.at_rest()
+
+
+def hits_again(direct: Direct) -> bool:
+    """Stores a prompt, forgets it on the device, and asks again."""
+    asked = prompt(7, 100)
+    direct.engine.ask(asked, max_tokens=1)
+    direct.stored()
+    direct.engine.forget()
+    return direct.engine.ask(asked, max_tokens=1).cached_tokens == 96

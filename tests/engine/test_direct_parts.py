@@ -1,0 +1,170 @@
+"""Pieces of the direct connector that need vLLM's classes and no engine."""
+
+from __future__ import annotations
+
+import pickle
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from keepwarm.connectors.vllm.direct.guard import faults, guarded
+from keepwarm.connectors.vllm.direct.landing import BlockPages, HostCopier, neighbours
+from keepwarm.connectors.vllm.direct.layout import UnknownLayoutError, check_groups, read_layout
+from keepwarm.connectors.vllm.direct.metadata import Moved, Order, Report, Step
+from keepwarm.connectors.vllm.direct.stores import Stores
+from keepwarm.outcomes import MISSES, Outcome, Reason, Status
+from vllm.v1.kv_cache_interface import FullAttentionSpec, MambaSpec, SlidingWindowSpec
+
+BLOCKS = 10
+SPEC = FullAttentionSpec(block_size=16, num_kv_heads=2, head_size=32, dtype=torch.float32)
+PAGE = SPEC.page_size_bytes
+
+
+def config(*specs: Any) -> Any:
+    groups = [
+        SimpleNamespace(kv_cache_spec=spec, layer_names=["a", "b"] if len(specs) < 2 else ["a"])
+        for spec in specs or (SPEC,)
+    ]
+    return SimpleNamespace(kv_cache_groups=groups, num_blocks=BLOCKS)
+
+
+def caches(make: Any) -> dict[str, torch.Tensor]:
+    return {"a": make(), "b": make()}
+
+
+def filled(*shape: int) -> torch.Tensor:
+    return torch.arange(np.prod(shape), dtype=torch.float32).reshape(shape).clone()
+
+
+ONE_RUN = {
+    "[B, H, N, C]": lambda: filled(BLOCKS, 2, 16, 64),
+    "[B, 2, N, H, D]": lambda: filled(BLOCKS, 2, 16, 2, 32),
+    "permuted": lambda: filled(BLOCKS, 16, 2, 64).permute(0, 2, 1, 3),
+    "smaller rows": lambda: filled(2 * BLOCKS, 2, 8, 64),
+}
+
+
+@pytest.mark.parametrize("name", ONE_RUN)
+def test_a_page_that_is_one_run(name: str) -> None:
+    layout = read_layout(caches(ONE_RUN[name]), config())
+    assert layout.block_bytes == 2 * PAGE
+    assert [tuple(run.shape) for run in layout.runs] == [(BLOCKS, PAGE)] * 2
+
+
+def test_keys_and_values_in_halves_of_their_own_are_two_runs() -> None:
+    cache = caches(lambda: filled(2, BLOCKS, 16, 2, 32))
+    layout = read_layout(cache, config())
+    assert [tuple(run.shape) for run in layout.runs] == [(BLOCKS, PAGE // 2)] * 4
+    values = layout.runs[1][3].numpy().view(np.float32)
+    assert (values == cache["a"][1, 3].numpy().ravel()).all()
+
+
+def test_layers_between_each_other_are_views_of_one_memory() -> None:
+    whole = filled(BLOCKS, 2, 2, 16, 64)
+    layout = read_layout({"a": whole[:, 0], "b": whole[:, 1]}, config())
+    assert (layout.runs[1][4].numpy().view(np.float32) == whole[4, 1].numpy().ravel()).all()
+
+
+def test_an_identity_tells_orders_apart_and_not_sizes_of_machines() -> None:
+    said = [read_layout(caches(make), config()).description for make in ONE_RUN.values()]
+    assert len(set(said)) == len(ONE_RUN)
+    larger = config()
+    larger.num_blocks = 3 * BLOCKS
+    assert read_layout(caches(lambda: filled(3 * BLOCKS, 2, 16, 64)), larger).description == said[0]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: filled(BLOCKS, 2, 16, 128)[..., :64],  # holes
+        lambda: filled(2, 16, 64, BLOCKS).permute(3, 0, 1, 2),  # blocks innermost
+        lambda: filled(2, 2, BLOCKS, 16, 32).permute(2, 0, 1, 3, 4),  # a run for each head
+        lambda: filled(BLOCKS, 16, 2, 32),  # half of a page
+        lambda: [filled(BLOCKS, 4), filled(BLOCKS, 8)],  # states
+    ],
+)
+def test_an_unknown_layout_is_refused_with_its_description(make: Any) -> None:
+    with pytest.raises(UnknownLayoutError, match=r"layer a .*does not know how to move"):
+        read_layout(caches(make), config())
+
+
+def test_groups_that_one_key_cannot_name_are_refused() -> None:
+    window = SlidingWindowSpec(
+        block_size=16, num_kv_heads=2, head_size=32, dtype=torch.float32, sliding_window=64
+    )
+    with pytest.raises(UnknownLayoutError, match=r"2 KV cache groups .*disable-hybrid"):
+        check_groups(config(SPEC, window))
+    with pytest.raises(UnknownLayoutError, match="layer a keeps a SlidingWindowSpec"):
+        check_groups(config(window))
+    states = MambaSpec(block_size=16, shapes=((4,),), dtypes=(torch.float32,))
+    with pytest.raises(UnknownLayoutError, match="MambaSpec"):
+        check_groups(config(states))
+
+
+def test_blocks_go_out_and_come_back_where_they_belong() -> None:
+    cache = caches(lambda: filled(2, BLOCKS, 16, 2, 32))
+    copier = HostCopier(read_layout(cache, config()))
+    before = {name: each.clone() for name, each in cache.items()}
+    out = BlockPages(copier, [3, 4, 9, 1], 4, None)
+    out.gather(0, 4)
+    kept = [bytes(row) for row in out.buffers(0, 4)]
+    for each in cache.values():
+        each.zero_()
+    back = BlockPages(copier, [5, 6, 2, 8], 4, None)
+    for row, data in zip(back.buffers(0, 4), kept, strict=True):
+        row[:] = np.frombuffer(data, np.uint8)
+    fine, bad = Outcome(Status.OK), MISSES[Reason.CORRUPT]
+    back.landed(0, [fine, fine, bad, fine])
+    for name, each in cache.items():
+        for source, target in ((3, 5), (4, 6), (1, 8)):
+            assert (each[:, target] == before[name][:, source]).all()
+        assert not each[:, [0, 1, 2, 3, 4, 7, 9]].any()
+
+
+def test_neighbours_are_copied_at_once() -> None:
+    assert list(neighbours(range(5), [3, 4, 9, 7, 8])) == [(0, 3, 2), (2, 9, 1), (3, 7, 2)]
+    assert list(neighbours([0, 2], [3, 4])) == [(0, 3, 1), (2, 4, 1)]
+    assert list(neighbours([], [])) == []
+
+
+def order(number: int, blocks: list[int]) -> Order:
+    return Order(number, "r", 0, b"", 0, b"", blocks, 1.0)
+
+
+def test_a_block_that_is_written_again_cancels_what_still_reads_it() -> None:
+    stores = Stores()
+    stores.add(order(1, [4, 5]), 2)
+    stores.add(order(2, [5, 6]), 2)
+    assert stores.overwritten({7}) == []
+    assert stores.overwritten({5, 9}) == [1, 2]
+    stores.ended(1, 1)
+    assert stores.overwritten({4}) == [1]  # a rank still reads it
+    stores.ended(1, 1)
+    stores.ended(2, 2)
+    stores.ended(3, 1)
+    assert stores.overwritten({4, 5, 6}) == []
+    assert len(stores) == 0
+
+
+def test_ranks_reports_add_up_and_travel() -> None:
+    one = Report([7], {1: 1, 2: 1}, {1: Moved(10, 0.2)})
+    two = Report([7], {1: 1}, {1: Moved(20, 0.1)})
+    both = pickle.loads(pickle.dumps(one)).aggregate(two)
+    assert both == Report([7], {1: 2, 2: 1}, {1: Moved(30, 0.2)})
+    step = Step(number=3, loads=[order(1, [2])], cancelled=[9])
+    assert pickle.loads(pickle.dumps(step)) == step
+
+
+def test_an_exception_of_ours_is_said_once_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+    class Half:
+        @guarded(lambda: (0, False))
+        def answer(self) -> tuple[int, bool]:
+            raise RuntimeError
+
+    # The engine's log is watched for exceptions of ours, and this one is wanted.
+    with caplog.at_level("CRITICAL", "keepwarm.vllm"):
+        assert [Half().answer() for _ in range(3)] == [(0, False)] * 3
+    (name,) = (name for name in faults if "Half.answer" in name)
+    assert faults.pop(name) == 3
