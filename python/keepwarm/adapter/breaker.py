@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable
 
 HOLD_S = 0.25
-HOLD_S_MAX = 30.0
+HOLD_S_MAX = 30.0  # for one that closes and opens again at once
+SILENCE_S_MAX = 2.0  # for one that stays open: so long may a node be back unnoticed
 LASTED_S = 10.0
 
 
@@ -23,6 +24,7 @@ class Breaker:
         self._lock = threading.Lock()
         self._hold_s = HOLD_S
         self._until_s = 0.0
+        self._silence_s = HOLD_S
         self._closed_s = -LASTED_S
         self.open = False
         self.openings = 0
@@ -36,6 +38,7 @@ class Breaker:
             lasted = now - self._closed_s >= LASTED_S
             self._hold_s = HOLD_S if lasted else min(2 * self._hold_s, HOLD_S_MAX)
             self._until_s = now + (0.0 if lasted else self._hold_s)
+            self._silence_s = HOLD_S
             self.open = True
             self.openings += 1
 
@@ -50,4 +53,5 @@ class Breaker:
             if answered:
                 self.open, self._closed_s = False, self._clock()
             else:
-                self._until_s = self._clock() + self._hold_s
+                self._until_s = self._clock() + self._silence_s
+                self._silence_s = min(2 * self._silence_s, SILENCE_S_MAX)

@@ -20,6 +20,7 @@ from keepwarm.adapter.reasons import Recomputed, recomputed
 from keepwarm.adapter.session import Session
 from keepwarm.adapter.threads import Sayer, start, survives_fork
 from keepwarm.client import Space
+from keepwarm.errors import ClosedError
 from keepwarm.outcomes import Lookup, Reason
 from keepwarm.prompt import Prompt
 
@@ -197,9 +198,11 @@ class Lookups:
                     self._probe_once()
                 for found in releases:
                     found.release(RELEASE_S)
-            except Exception as error:  # the engine must not see it
-                self.counts["faults"] += 1
-                self._say.say("lookup", f"a lookup failed: {type(error).__name__}: {error}")
+            except Exception as error:  # whatever it is, the engine must not see it
+                if not isinstance(error, ClosedError):
+                    self.counts["faults"] += 1
+                    self._say.say("lookup", f"a lookup failed: {type(error).__name__}: {error}")
+                self.breaker.probed(answered=False)
                 if question is not None:
                     self._fill(question, None, Recomputed.STORE_DOWN)
 

@@ -13,11 +13,13 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 log = logging.getLogger("keepwarm.adapter")
 
 SAID_EVERY_S = 10.0
+BURST = 6
 
 
 class Forkable(Protocol):
@@ -44,24 +46,52 @@ def survives_fork(owner: Forkable) -> None:
     _forkable.add(owner)
 
 
-def start(name: str, work: Callable[[], None]) -> threading.Thread:
-    """A daemon thread: an engine that ends does not wait for us."""
+def start(name: str, work: Callable[[], None]) -> threading.Thread | None:
+    """A daemon thread: an engine that ends does not wait for us.
+
+    None where the process may not have another one, or is about to end: whoever needs it tries
+    again with the next call, and meanwhile deadlines pass.
+    """
     thread = threading.Thread(target=work, name=f"keepwarm-{name}", daemon=True)
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError as error:
+        log.warning("keepwarm: no thread %s: %s", thread.name, error)
+        return None
     return thread
 
 
 class Sayer:
-    """Log lines that cannot become a flood: a text again only after a while, and counted."""
+    """Log lines that cannot become a flood: one for each change, a few at once, then few."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._last: dict[str, tuple[str, float]] = {}
+        self._said: dict[str, _Said] = {}
 
     def say(self, kind: str, text: str, level: int = logging.WARNING) -> None:
-        """One line of this kind, unless it said the same within `SAID_EVERY_S`."""
-        before, now = self._last.get(kind), self._clock()
-        if before is not None and before[0] == text and now - before[1] < SAID_EVERY_S:
+        """One line of this kind, unless it said the same within `SAID_EVERY_S`.
+
+        `BURST` lines at once and one each `SAID_EVERY_S` from then on; those left out are counted.
+        """
+        now_s = self._clock()
+        said = self._said.setdefault(kind, _Said("", now_s - SAID_EVERY_S, float(BURST), now_s))
+        if said.text == text and now_s - said.at_s < SAID_EVERY_S:
             return
-        self._last[kind] = (text, now)
-        log.log(level, "keepwarm: %s", text)
+        said.tokens = min(BURST, said.tokens + (now_s - said.filled_s) / SAID_EVERY_S)
+        said.filled_s = now_s
+        if said.tokens < 1:
+            said.left_out += 1
+            return
+        more = f" ({said.left_out} such lines before it were left out)" if said.left_out else ""
+        said.text, said.at_s, said.left_out = text, now_s, 0
+        said.tokens -= 1
+        log.log(level, "keepwarm: %s%s", text, more)
+
+
+@dataclass(slots=True)
+class _Said:
+    text: str
+    at_s: float
+    tokens: float
+    filled_s: float
+    left_out: int = 0

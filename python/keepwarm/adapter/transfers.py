@@ -25,6 +25,7 @@ from keepwarm.adapter.reasons import recomputed
 from keepwarm.adapter.session import Session
 from keepwarm.adapter.threads import Sayer, start, survives_fork
 from keepwarm.client import Space
+from keepwarm.errors import ClosedError
 from keepwarm.identity import BufferLike
 from keepwarm.outcomes import Outcome, Reason, Status
 from keepwarm.prompt import Prompt
@@ -237,7 +238,9 @@ class Transfers:
         threads = self._threads[load]
         if len(threads) < min(self._threads_max[load], self.backlog(load)):
             name = f"{'load' if load else 'store'}-{len(threads)}"
-            threads.append(start(name, lambda: self._run(load)))
+            thread = start(name, lambda: self._run(load))
+            if thread is not None:
+                threads.append(thread)
 
     def _fence(self, task: _Task, why: Reason, cancelled: bool = False) -> None:
         """No further step of this job; it is over now if no step can be under way."""
@@ -311,6 +314,8 @@ class Transfers:
         while (task := self._next(load)) is not None:
             try:
                 self._move(task)
+            except ClosedError:
+                task.fenced = task.fenced or Reason.STORE_DOWN
             except Exception as error:  # the engine must not see it
                 self._fault("a load" if load else "a store", error)
                 task.fenced = task.fenced or Reason.INVALID
