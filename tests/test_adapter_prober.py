@@ -62,7 +62,7 @@ def test_probes_get_shorter_where_the_way_is_slow() -> None:
 
 
 def test_a_slowed_node_is_left_alone_and_taken_up_again(node: LocalNode) -> None:
-    """The whole of it on a real node: the proxy lets 0.1 MB a second through, and then all again."""
+    """The whole on a real node: the proxy lets 0.1 MB a second through, and then all again."""
     listen = f"unix:{node.path}.proxy"
     with FaultProxy(f"unix:{node.path}", listen) as proxy:
         session = Session(Settings(address=listen), cast(Any, FIELDS), retry_s=0.01)
