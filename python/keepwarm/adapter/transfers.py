@@ -205,7 +205,8 @@ class Transfers:
         for task in tasks:
             self._fence(task, Reason.DEADLINE, cancelled=True)
         with self._work:
-            while any(not task.ended for task in tasks):
+            # Until they are reported, which is a moment after they have ended.
+            while not set(tasks).isdisjoint(self._alive.values()):
                 self._work.wait(IDLE_S)
         return self.finished()
 
