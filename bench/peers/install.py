@@ -8,23 +8,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from keepwarm.engines.environments import make_environment
+from keepwarm.engines.folders import cache, ensure_folder
+
 HERE = Path(__file__).resolve().parent
+CACHE = cache() / "bench-peers"
 # Shared libraries that a peer's wheel expects of the system: Debian's packages of them, which are
 # unpacked beside the environment and installed nowhere.
 LIBRARIES = {"mooncake": ("libibverbs1", "libnl-3-200", "libnl-route-3-200")}
-
-
-def cache() -> Path:
-    """Where environments are kept."""
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) / "keepwarm" / "bench-peers"
 
 
 def install(peer: str) -> None:
@@ -34,13 +31,16 @@ def install(peer: str) -> None:
         known = ", ".join(sorted(path.stem for path in HERE.glob("*.in")))
         raise SystemExit(f"bench-peers: {peer} is unknown: give some of {known}")
     name = hashlib.sha256(lock.read_bytes()).hexdigest()[:12]
-    folder = cache() / f"{peer}-{name}"
-    if not (folder / "complete").exists():
-        print(f"== {peer}: installing into {folder}", flush=True)
-        shutil.rmtree(folder, ignore_errors=True)
-        _environment(folder, lock)
+
+    def say(line: str) -> None:
+        print(f"== {peer}: {line}", flush=True)
+
+    def make(folder: Path) -> None:
+        say(f"installing into {folder}")
+        make_environment(folder, lock, say)
         _libraries(folder, LIBRARIES.get(peer, ()))
-        (folder / "complete").touch()
+
+    folder = ensure_folder(CACHE / f"{peer}-{name}", make, say)
     for source in (runner, HERE / "runner.py"):
         shutil.copy(source, folder)
     found = sorted({str(each.parent) for each in (folder / "libraries").rglob("*.so*")})
@@ -49,22 +49,8 @@ def install(peer: str) -> None:
         "runner": str(folder / runner.name),
         "environment": {"LD_LIBRARY_PATH": ":".join(found)} if found else {},
     }
-    (cache() / f"{peer}.json").write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
-    print(f"== {peer}: ready", flush=True)
-
-
-def _environment(folder: Path, lock: Path) -> None:
-    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    pip = [
-        folder / "bin" / "python",
-        "-m",
-        "pip",
-        "install",
-        "-q",
-        "--no-cache-dir",
-        "--no-compile",
-    ]
-    subprocess.run([*pip, "--require-hashes", "-r", lock], check=True)
+    (CACHE / f"{peer}.json").write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+    say("ready")
 
 
 def _libraries(folder: Path, packages: tuple[str, ...]) -> None:
@@ -80,6 +66,5 @@ def _libraries(folder: Path, packages: tuple[str, ...]) -> None:
 
 
 if __name__ == "__main__":
-    cache().mkdir(parents=True, exist_ok=True)
     for given in sys.argv[1:]:
         install(given)

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-FILE_S_MAX = 300.0
+FILE_S_MAX = 600.0
 NOTHING_COLLECTED = 5
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -30,10 +29,3 @@ def test_a_reset_forgets_and_metrics_count_it(engine: Engine) -> None:
     assert engine.ask(prompt(2, 100)).cached_tokens == 0
     computed = "vllm:prompt_tokens_by_source{source=local_compute}"
     assert engine.metrics()[computed] - before[computed] == 100
-
-
-def test_another_engine_starts_after_the_first_in_one_process(
-    engine: Engine, make_engine: Callable[..., Any]
-) -> None:
-    expected = engine.ask(prompt(3, 60)).tokens
-    assert make_engine("micro").ask(prompt(3, 60)).tokens == expected

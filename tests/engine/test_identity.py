@@ -86,7 +86,6 @@ def test_what_changes_the_bytes_changes_the_namespace(
     for options, differ in (
         ({"block_size": 64}, {"block_tokens", "kv_options", "run_blocks"}),
         ({"dtype": "bfloat16"}, {"kv_dtype", "quantisation", "kv_options", "isa", "run_blocks"}),
-        ({"load_format": "dummy"}, {"weights", "load"}),
     ):
         changed = fields(make_engine("micro", CONNECTOR, **options))
         found = {name for name in before if before[name] != changed[name]}
