@@ -180,7 +180,7 @@ def test_an_environment_without_an_engine_is_said(tmp_path: Path) -> None:
     """The replicas end at once, and nothing of node or replicas stays."""
     command = [
         *(sys.executable, "-m", "keepwarm.cli", "demo", "vllm", "--out", str(tmp_path / "out")),
-        *("--engine-python", sys.executable, "--model", str(tmp_path), "--keep-logs"),
+        *("--engine-python", sys.executable, "--model", str(tmp_path)),
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     said = " ".join(done.stdout.split())

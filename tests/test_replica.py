@@ -32,7 +32,7 @@ signal.pause()
 
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
-        self.send_response(200)
+        self.send_response(503 if any(each.endswith("never") for each in sys.argv) else 200)
         self.end_headers()
     def log_message(self, *_):
         pass
@@ -92,7 +92,7 @@ def test_the_family_ends_and_leaves_nothing(
     replica: Replica, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A child that does not hear SIGTERM, too."""
-    monkeypatch.setattr("keepwarm.engines.replica.TERM_S_MAX", 0.2)
+    monkeypatch.setattr("keepwarm.engines.replica.ORPHANS_S_MAX", 0.2)
     replica.start()
     replica.wait_ready()
     family = replica.processes()
@@ -159,3 +159,34 @@ def test_it_ends_with_whoever_started_it(home: Path) -> None:
     os.kill(child, signal.SIGKILL)
     eventually(lambda: not is_alive(child), "the child has ended")
     shared_of(leader).unlink()
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_the_demo_cleans_up_when_it_is_told_to_end(home: Path, sent: signal.Signals) -> None:
+    """While it waits for engines that never get ready."""
+    python, family, model = home / "python", home / "family.py", home / "never"
+    family.write_text(FAMILY)
+    model.mkdir()
+    python.write_text(
+        f'#!/bin/sh\ncase "$1" in *leash.py) exec {sys.executable} "$@";; '
+        f'*) echo $$ >> {home}/leaders; exec {sys.executable} {family} "$@";; esac\n'
+    )
+    python.chmod(0o755)
+    command = [
+        *(sys.executable, "-m", "keepwarm.cli", "demo", "vllm", "--out", str(home / "out")),
+        *("--engine-python", str(python), "--model", str(model)),
+    ]
+    environment = {**os.environ, "TMPDIR": str(home)}
+    demo = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+
+    def leaders() -> list[int]:
+        file = home / "leaders"
+        return [int(each) for each in file.read_text().split()] if file.exists() else []
+
+    eventually(lambda: len(leaders()) == 2, "both replicas are starting", patience_s=30.0)
+    eventually(lambda: all(shared_of(each).exists() for each in leaders()), "both have children")
+    demo.send_signal(sent)
+    said, _ = demo.communicate(timeout=60)
+    assert demo.returncode == (130 if sent is signal.SIGINT else 128 + sent), said
+    assert not any(is_alive(each) or shared_of(each).exists() for each in leaders())
+    assert not list(home.glob("keepwarm-demo-*"))

@@ -33,7 +33,6 @@ def vllm(
     model: Path | None = None,
     conversations: int = 6,
     turns: int = 5,
-    keep_logs: Annotated[bool, Parameter(negative=())] = False,
 ) -> int:
     """Let two real vLLM replicas share a node, and measure the time to first token.
 
@@ -45,7 +44,7 @@ def vllm(
     Parameters
     ----------
     out
-        Folder for demo.json and demo-vllm.html.
+        Folder for demo.json, demo-vllm.html and the engines' logs.
     json_
         Print demo.json instead of the report.
     connector
@@ -58,8 +57,6 @@ def vllm(
         How many, of 1,024 to 3,072 tokens. More need more time.
     turns
         Of the conversation that grows.
-    keep_logs
-        Keep the logs of node and engines in the folder for results.
     """
     from rich.console import Console
 
@@ -74,7 +71,7 @@ def vllm(
     console = Console(stderr=json_, width=None if sys.stdout.isatty() else 120)
     sizes = Sizes(conversations=conversations, turns=turns)
     try:
-        record = _measured(console, sizes, connector, engine_python, model, out, keep_logs)
+        record = _measured(console, sizes, connector, engine_python, model, out)
     except (EngineError, ProcessError, ValueError) as error:
         console.print("[bold red]the demo failed:[/bold red]", end=" ")
         console.print(str(error), markup=False, highlight=False)
@@ -113,7 +110,6 @@ def _measured(
     python: Path | None,
     model: Path | None,
     out: Path,
-    keep_logs: bool,
 ) -> Record:
     from keepwarm.demo.vllm import VllmFleet, run
     from keepwarm.engines import ensure_engine, ensure_model
@@ -130,15 +126,8 @@ def _measured(
     model = model or ensure_model("smollm2-135m", python, say)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="keepwarm-demo-")))
-        if keep_logs:
-            stack.callback(_keep, folder, out)
-        fleet = VllmFleet(folder, python, model, connector, NODE_BYTES, say)
+        fleet = VllmFleet(folder, out.resolve(), python, model, connector, NODE_BYTES, say)
         return run(stack.enter_context(fleet), sizes, progress)
-
-
-def _keep(folder: Path, out: Path) -> None:
-    for log in folder.glob("*.log"):
-        (out / log.name).write_bytes(log.read_bytes())
 
 
 def _reported(console: Console, record: Record, connector: str, out: Path, *, as_json: bool) -> int:

@@ -34,6 +34,7 @@ LEASH = PACKAGE / "engines" / "leash.py"
 MODULE = "keepwarm.connectors.vllm"
 READY_S_MAX = 300.0
 TERM_S_MAX = 20.0
+ORPHANS_S_MAX = 2.0
 KILL_S_MAX = 10.0
 SAID_LINES = 12
 
@@ -44,18 +45,19 @@ def transfer_config(
     connector: Connector, address: str, host_bytes: int = 256 << 20, **settings: object
 ) -> dict[str, Any]:
     """The value of --kv-transfer-config: what docs/vllm.md tells people to write."""
-    common = {
+    named = {"direct": "KeepwarmConnector", "tier": "KeepwarmOffloadingConnector"}
+    common: dict[str, Any] = {
+        "kv_connector": named[connector],
         "kv_role": "kv_both",
         "kv_connector_module_path": MODULE,
         "kv_load_failure_policy": "recompute",
     }
     given = {"address": address, **settings}
     if connector == "direct":
-        return {**common, "kv_connector": "KeepwarmConnector", "kv_connector_extra_config": given}
+        return {**common, "kv_connector_extra_config": given}
     tier = {"type": "KeepwarmTier", "module_path": MODULE, **given}
     return {
         **common,
-        "kv_connector": "KeepwarmOffloadingConnector",
         "kv_connector_extra_config": {
             "spec_name": "HostTieringSpec",
             "spec_module_path": MODULE,
@@ -120,10 +122,14 @@ class ReplicaConfig:
 class Replica:
     """One engine. It ends with the thread that started it: start it from a lasting one."""
 
-    def __init__(self, name: str, config: ReplicaConfig, folder: Path) -> None:
+    def __init__(
+        self, name: str, config: ReplicaConfig, folder: Path, logs: Path | None = None
+    ) -> None:
+        """`folder` is for as long as it runs; its log goes to `logs`, over an earlier one."""
         self.name = name
         self.config = config
-        self.log = folder / f"replica-{name}.log"
+        self.log = (logs or folder) / f"replica-{name}.log"
+        self.log.unlink(missing_ok=True)
         self._modules = folder / "modules"
         self._child: subprocess.Popen[bytes] | None = None
         self._shared: set[Path] = set()
@@ -179,6 +185,14 @@ class Replica:
         """Ends it in an orderly way, or else by force. What it had shared is gone, too."""
         self._end(signal.SIGTERM)
 
+    def tell_to_end(self) -> None:
+        """SIGTERM, without waiting: for several, before each is stopped."""
+        if self._child is not None:
+            self._shared |= _shared_files(_group(self._child.pid))
+            with suppress(ProcessLookupError):
+                # The API server ends its own children; at the group all would be told twice.
+                self._child.terminate()
+
     def kill(self) -> None:
         """kill -9 of all of it."""
         self._end(signal.SIGKILL)
@@ -201,13 +215,12 @@ class Replica:
         if child is None:
             return
         self._shared |= _shared_files(_group(child.pid))
-        with suppress(ProcessLookupError):
-            # The API server ends its own children; at the group all would be told twice.
-            (os.kill if how is signal.SIGTERM else os.killpg)(child.pid, how)
-        _wait_gone(child, TERM_S_MAX if how is signal.SIGTERM else KILL_S_MAX)
+        if how is signal.SIGTERM:
+            self.tell_to_end()
+            _wait_gone(child, TERM_S_MAX, orphans_s=ORPHANS_S_MAX)
         with suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
-        _wait_gone(child, KILL_S_MAX)
+        _wait_gone(child, KILL_S_MAX, orphans_s=KILL_S_MAX)
         child.wait()
         self._child = None
         for path in self._shared:
@@ -273,10 +286,13 @@ def _mapped(process: int) -> set[Path]:
     return {Path(path) for path in paths if not path.endswith(" (deleted)")}
 
 
-def _wait_gone(child: subprocess.Popen[bytes], patience_s: float) -> None:
+def _wait_gone(child: subprocess.Popen[bytes], patience_s: float, orphans_s: float) -> None:
+    """Until the family has ended; those that the first of it leaves behind have less time."""
     until, pause = time.monotonic() + patience_s, threading.Event()
+    alone = False
     while time.monotonic() < until:
-        child.poll()
+        if child.poll() is not None and not alone:
+            alone, until = True, min(until, time.monotonic() + orphans_s)
         if not _group(child.pid):
             return
         pause.wait(0.05)

@@ -17,6 +17,8 @@ from keepwarm.testing.node import NodeProcess
 REPLICAS = ("A", "B")
 SETTLE_S_MAX = 5.0
 QUIET_S = 0.3
+# Two engines and the node share two cores: a load may wait for its turn longer than elsewhere.
+LOAD_DEADLINE_S = 2.0
 Tell = Callable[[str], None]
 
 
@@ -45,6 +47,7 @@ class VllmFleet:
     def __init__(
         self,
         folder: Path,
+        logs: Path,
         python: Path,
         model: Path,
         connector: Connector,
@@ -57,10 +60,12 @@ class VllmFleet:
         config = ReplicaConfig(
             python=python,
             model=model,
-            transfer=transfer_config(connector, self._node.address),
+            transfer=transfer_config(
+                connector, self._node.address, load_deadline_s=LOAD_DEADLINE_S
+            ),
             **engine,
         )
-        self._replicas = {name: Replica(name, config, folder) for name in REPLICAS}
+        self._replicas = {name: Replica(name, config, folder, logs) for name in REPLICAS}
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -72,6 +77,7 @@ class VllmFleet:
             for replica in self._replicas.values():
                 self._stack.callback(replica.stop)
                 replica.start()
+            self._stack.callback(self._tell_all_to_end)
             self._tell(f"starting two replicas: {self._replicas['A'].command}")
             for replica in self._replicas.values():
                 self._await(replica)
@@ -113,9 +119,14 @@ class VllmFleet:
         """Commands and versions."""
         return {
             "engine": self.client("A").version(),
+            "model": self._replicas["A"].config.model.name,
             "node_command": self._node.command,
             "replica_command": self._replicas["A"].command,
         }
+
+    def _tell_all_to_end(self) -> None:
+        for replica in self._replicas.values():
+            replica.tell_to_end()
 
     def _await(self, replica: Replica) -> None:
         begun, said = time.monotonic(), 0

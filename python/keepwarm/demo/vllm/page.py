@@ -122,9 +122,9 @@ def _method(record: Record, summary: Summary, connector: str) -> str:
     answers = "identical" if summary.identical else f"{len(summary.differing)} differ"
     paragraphs = (
         f"Two vLLM {about.get('engine', '')} replicas on {machine.get('cores', '?')} processor "
-        f"cores (load {machine.get('load_1m', 0.0):.1f}), SmolLM2-135M in float32, the {connector} "
-        "connector, one Keepwarm node. One request at a time; the time runs from before the "
-        "connection is made to the first token that arrives.",
+        f"cores (load {machine.get('load_1m', 0.0):.1f}), {about.get('model', 'a model')} in "
+        f"float32, the {connector} connector, one Keepwarm node. One request at a time; the time "
+        "runs from before the connection is made to the first token that arrives.",
         f"{summary.compared} answers of {record.sizes.answer_tokens} tokens at temperature 0 were "
         "compared, token by token, with what the same prompt gets from the engine's own prefix "
         f"cache: {answers}. Before another replica is asked, the node has what the first stored.",

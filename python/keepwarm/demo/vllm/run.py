@@ -149,7 +149,6 @@ class Run:
                 prompt = (*prompt, *answer.completion.tokens, *plan.additions[turn])
 
     def _ask(self, kind: Kind, name: str, replica: str, prompt: tuple[int, ...]) -> Asked:
-        self._say(f"{kind.replace('_', ' ')}: {name} ({len(prompt):,} tokens) at {replica}")
         before = self._counted[replica]
         client = self._fleet.client(replica)
         completion = client.complete(prompt, self._sizes.answer_tokens, self._model)
@@ -157,6 +156,7 @@ class Run:
         self._counted[replica] = counted
         made = Asked(kind, name, replica, len(prompt), completion, counted.since(before))
         self._record.asked.append(made)
+        self._say(_told(made))
         return made
 
     def _read(self, replica: str, wanted: int) -> Accounts:
@@ -171,6 +171,17 @@ class Run:
 
     def _say(self, doing: str) -> None:
         self._progress(len(self._record.asked), self._total, doing)
+
+
+def _told(asked: Asked) -> str:
+    accounts = asked.accounts
+    sources = {"restored": accounts.restored.total(), "own cache": accounts.device + accounts.host}
+    warm = "".join(f", {tokens:,} {source}" for source, tokens in sources.items() if tokens)
+    first_ms = asked.completion.first_token_s * 1e3
+    return (
+        f"{asked.kind.replace('_', ' ')}, {asked.name} at {asked.replica}: first token after "
+        f"{first_ms:,.0f} ms; {asked.prompt_tokens:,} tokens{warm}"
+    )
 
 
 def run(fleet: Fleet, sizes: Sizes, progress: Progress) -> Record:
