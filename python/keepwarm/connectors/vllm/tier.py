@@ -85,6 +85,8 @@ class KeepwarmTier(SecondaryTierManager):
         self.places = Places.of(offloading_spec, fields["run_blocks"])
         fields["run_blocks"] = self.places.run_blocks
         self.session = Session(settings, fields)
+        policy = str(vllm_config.kv_transfer_config.kv_load_failure_policy)
+        self.session.about["load_failure_policy"] = policy
         self._begin(settings)
 
     def _begin(self, settings: Settings) -> None:

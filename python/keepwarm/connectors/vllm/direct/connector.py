@@ -168,9 +168,12 @@ class KeepwarmConnector(KVConnectorBase_V1):
         for each in ranks:
             if (difference := agree(fields, each.fields)) is not None:
                 raise difference
+        session = Session(self._settings, fields)
+        policy = str(self._vllm_config.kv_transfer_config.kv_load_failure_policy)
+        session.about["load_failure_policy"] = policy
         self._scheduler = Scheduler(
             self._settings,
-            Session(self._settings, fields),
+            session,
             block_tokens=self._vllm_config.cache_config.block_size,
             block_bytes=sum(each.block_bytes for each in ranks),
             ranks=expected,
