@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -283,6 +284,27 @@ def test_a_disagreement_names_the_field(engine: Engine) -> None:
     assert error.field == "parallel"
     assert "in the scheduler" in str(error)
     assert agree(scheduler, {}) is not None
+
+
+def test_our_lines_go_where_vllms_go_unless_that_was_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    root, ours, vllm = (logging.Logger(name) for name in ("root", "keepwarm", "vllm"))
+    ours.parent = root
+    loggers = {"keepwarm": ours, "vllm": vllm}
+    monkeypatch.setattr(logging, "getLogger", lambda name: loggers[name])
+    facts.show_log()
+    assert not ours.handlers
+    vllm.addHandler(logging.NullHandler())
+    vllm.setLevel(logging.INFO)
+    facts.show_log()
+    facts.show_log()
+    assert ours.handlers == vllm.handlers
+    assert ours.level == logging.INFO
+    ours.handlers.clear()
+    root.addHandler(logging.NullHandler())
+    facts.show_log()
+    assert not ours.handlers
 
 
 def test_a_tier_finds_the_configuration_of_the_engine_that_makes_it(engine: Engine) -> None:

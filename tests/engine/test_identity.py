@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import keepwarm
 import pytest
+from keepwarm.connectors.vllm import facts, weights
 from keepwarm.connectors.vllm.identity import agree, namespace_fields
 
 from engine import probe
@@ -91,3 +93,22 @@ def test_what_changes_the_bytes_changes_the_namespace(
         found = {name for name in before if before[name] != changed[name]}
         # The packing of bf16 depends on the machine.
         assert found - {"isa"} == differ - {"isa"}, options
+
+
+def test_a_model_of_a_hubs_cache_is_found_by_its_name_and_named_by_its_blobs(
+    tmp_path: Path,
+) -> None:
+    content, revision = b"weights", "a" * 40
+    digest = hashlib.sha256(content).hexdigest()
+    repository = tmp_path / "models--org--name"
+    for folder in ("refs", "blobs", f"snapshots/{revision}"):
+        (repository / folder).mkdir(parents=True)
+    (repository / "refs" / "main").write_text(revision)
+    (repository / "blobs" / digest).write_bytes(content)
+    snapshot = repository / "snapshots" / revision
+    (snapshot / "model.safetensors").symlink_to(Path("../../blobs") / digest)
+    given = SimpleNamespace(model="org/name", revision=None)
+    assert facts.model_folder(given, str(tmp_path)) == snapshot
+    assert weights.file_digest(snapshot / "model.safetensors") == digest
+    with pytest.raises(FileNotFoundError):
+        facts.model_folder(SimpleNamespace(model="org/none", revision=None), str(tmp_path))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from pathlib import Path
@@ -9,6 +10,20 @@ from types import FrameType
 from typing import Any
 
 from keepwarm.errors import IdentityError
+
+
+def show_log() -> None:
+    """Sends Keepwarm's lines where vLLM's go, unless the operator has said where they go.
+
+    Without it Python drops what is not a warning, such as why a start takes long.
+    """
+    ours, engines = logging.getLogger("keepwarm"), logging.getLogger("vllm")
+    if ours.hasHandlers() or not engines.handlers:
+        return
+    for handler in engines.handlers:
+        ours.addHandler(handler)
+    if ours.level == logging.NOTSET:
+        ours.setLevel(engines.getEffectiveLevel())
 
 
 def engine_version() -> str:
@@ -44,7 +59,7 @@ def instruction_sets(vllm_config: Any, specs: list[Any]) -> list[str]:
         _get_attn_isa(spec.dtype, spec.block_size, getattr(spec, "head_size", None), cache_dtype)
         for spec in specs
         if hasattr(spec, "dtype")
-    }
+    } or {"states"}
     return [f"{machine}{wide} {packing}" for packing in sorted(packings)]
 
 

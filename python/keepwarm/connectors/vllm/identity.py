@@ -61,6 +61,7 @@ def namespace_fields(
 
     Reads weights that no cache knows, which takes as long as their disk does.
     """
+    facts.show_log()
     engine = _Engine(vllm_config, kv_cache_config, settings, mode)
     fields: dict[str, Value] = {"tenant": settings.tenant, "parts": parts}
     for name, determine in _FIELDS.items():
@@ -355,7 +356,7 @@ def _spec_facts(spec: Any) -> dict[str, str]:
         names: Sequence[str] = [each.name for each in dataclasses.fields(spec)]
     else:
         names = list(vars(spec))
-    return {name: str(getattr(spec, name)) for name in names}
+    return {name: _named(getattr(spec, name)) for name in names}
 
 
 def _dtype(dtype: object) -> str:
