@@ -14,6 +14,7 @@ from collections.abc import Callable
 from keepwarm.adapter.session import Session
 from keepwarm.adapter.threads import Sayer, start, survives_fork
 from keepwarm.client import Memory, Space
+from keepwarm.errors import ClosedError
 from keepwarm.identity import Namespace, NamespaceFields
 from keepwarm.outcomes import Status
 from keepwarm.planner import Planner
@@ -93,8 +94,8 @@ class Prober:
         self._birth()
 
     def ensure(self) -> None:
-        """Starts the thread, if this process has none."""
-        if self._thread is None and not self._closing:
+        """Starts the thread, if this process has none and the planner is led by measurements."""
+        if self._thread is None and not self._closing and self._planner.mode == "measured":
             self._thread = start("prober", self._run)
 
     def close(self, within_s: float = 1.0) -> None:
@@ -113,6 +114,8 @@ class Prober:
             try:
                 if self._first_left > 0 or self._planner.stopped:
                     took_s = self._probe(buffer)
+            except ClosedError:
+                self._memory = None
             except Exception as error:  # the engine must not see it
                 self._say.say("probe", f"a probe failed: {type(error).__name__}: {error}")
             more = self._first_left > 0 and took_s > 0
@@ -147,6 +150,7 @@ class Prober:
         if memory is None or self._session.space is None:
             return None
         if memory is not self._memory or self._space is None:
-            self._space = memory.attach(self._namespace, deadline_s=DEADLINE_S)
+            # Priority 0: where memory is short these blocks leave first.
+            self._space = memory.attach(self._namespace, deadline_s=DEADLINE_S, priority=0)
             self._memory = memory
         return self._space

@@ -26,6 +26,7 @@ from vllm.v1.metrics.cache_hit_source import CacheHitSource
 from keepwarm.adapter.accounting import Accounting
 from keepwarm.adapter.figures import CATALOGUE, Table, collect
 from keepwarm.adapter.lookups import Answer, Lookups
+from keepwarm.adapter.prober import Prober
 from keepwarm.adapter.reasons import Recomputed, recomputed
 from keepwarm.adapter.session import Session
 from keepwarm.adapter.settings import Settings, SettingsError, parse_settings
@@ -100,6 +101,7 @@ class KeepwarmTier(SecondaryTierManager):
             stores_max=settings.stores_max,
         )
         self.planner = Planner(mode=settings.planner)
+        self.prober = Prober(session, self.planner)
         self.accounting = Accounting(self.places.chunk_tokens)
         self.jobs = Jobs(session, self.transfers, self.pool, self.places)
         self.requests: dict[str, Asking] = {}
@@ -341,6 +343,7 @@ class KeepwarmTier(SecondaryTierManager):
         self.transfers.drain(0.0)
         self.transfers.close(CLOSE_S)
         self.lookups.close(CLOSE_S)
+        self.prober.close(CLOSE_S)
         self.session.close(CLOSE_S)
 
     # What it shows.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from keepwarm.adapter.accounting import Accounting
 from keepwarm.adapter.lookups import Answer, Lookups
+from keepwarm.adapter.prober import Prober
 from keepwarm.adapter.reasons import Recomputed
 from keepwarm.adapter.session import Session
 from keepwarm.adapter.settings import Settings
@@ -58,6 +59,7 @@ class Scheduler:
         self.session = session
         self.lookups = Lookups(session, deadline_s=settings.lookup_deadline_s, clock=clock)
         self.planner = Planner(mode=settings.planner, clock=clock)
+        self.prober = Prober(session, self.planner)
         self.accounting = Accounting(block_tokens)
         self.stores = Stores()
         self.held_s: deque[float] = deque(maxlen=HELD_KEPT)
@@ -420,4 +422,5 @@ class Scheduler:
     def close(self) -> None:
         """Ends threads and connections."""
         self.lookups.close()
+        self.prober.close()
         self.session.close()
