@@ -85,7 +85,8 @@ class Direct:
         assert not self.worker._loading
         assert not self.worker.transfers.backlog(load=True)
         assert scheduler.accounting.totals().sums()
-        assert self.disagreements() == {}
+        disagreements = self.disagreements()
+        assert not disagreements, disagreements
         assert not faults
         assert not self.worker.transfers.counts["faults"]
         assert not scheduler.lookups.counts["faults"]

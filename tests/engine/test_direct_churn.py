@@ -23,12 +23,12 @@ FAMILIES = 12
 
 @pytest.fixture(scope="module")
 def direct(make_engine: Callable[..., Engine], node: NodeProcess) -> Direct:
-    # 2 layers x 32 tokens x 512 B = 32 KiB a block: 40 blocks for up to 16 requests of up to 9
+    # 2 layers x 32 tokens x 512 B = 32 KiB a block: 30 blocks for up to 10 requests of up to 9
     engine = make_engine(
         "micro",
         connector(node.address),
-        num_gpu_blocks_override=40,
-        max_num_seqs=16,
+        num_gpu_blocks_override=30,
+        max_num_seqs=10,
         max_num_batched_tokens=256,
         max_model_len=512,
     )
@@ -44,12 +44,12 @@ def asked(draw: random.Random) -> list[int]:
 
 def test_preempted_requests_give_the_same_tokens(direct: Direct) -> None:
     engine = direct.engine
-    prompts = [prompt(500 + at, 90) for at in range(16)]
-    alone = [engine.ask(each, max_tokens=120).tokens for each in prompts]
+    prompts = [prompt(500 + at, 90) for at in range(10)]
+    alone = [engine.ask(each, max_tokens=50).tokens for each in prompts]
     direct.stored()
     engine.forget()
     before = engine.metrics()["vllm:num_preemptions"]
-    names = [engine.add(each, max_tokens=120) for each in prompts]
+    names = [engine.add(each, max_tokens=50) for each in prompts]
     answers = engine.finish(names)
     assert engine.metrics()["vllm:num_preemptions"] > before
     assert [answers[name].tokens for name in names] == alone
@@ -64,9 +64,9 @@ def test_random_requests_with_aborts(direct: Direct) -> None:
     answers: list[tuple[list[int], list[int]]] = []
     started, before = 0, None
     while started < REQUESTS or open_requests:
-        while started < REQUESTS and len(open_requests) < 20:
+        while started < REQUESTS and len(open_requests) < 14:
             tokens = asked(draw)
-            open_requests[engine.add(tokens, max_tokens=draw.randint(1, 24))] = tokens
+            open_requests[engine.add(tokens, max_tokens=draw.randint(1, 12))] = tokens
             started += 1
         for output in engine.step():
             if output.finished and output.request_id in open_requests:
@@ -76,7 +76,7 @@ def test_random_requests_with_aborts(direct: Direct) -> None:
             name = draw.choice(list(open_requests))
             engine.abort([name])
             del open_requests[name]
-        if started == REQUESTS // 3 and before is None:
+        if started >= REQUESTS // 3 and before is None:
             before = resources()
         if draw.random() < 0.01 and not engine.scheduler.running:
             engine.llm.reset_prefix_cache()

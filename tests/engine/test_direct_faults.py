@@ -12,24 +12,26 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from keepwarm.testing import FaultProxy, NodeProcess, Towards
+from nodes import short_folder
 
 from engine.direct import Direct, connector
 from engine.harness import Engine, prompt
 
-PROMPTS = 16
-TOKENS = 500
+PROMPTS = 12
+TOKENS = 400
 
 
 @pytest.fixture(scope="module")
 def proxy(node: NodeProcess) -> Iterator[FaultProxy]:
-    with FaultProxy(node.address) as between:
+    # Descriptors do not pass a proxy, so bytes travel by the socket here.
+    with short_folder() as folder, FaultProxy(node.address, f"unix:{folder / 'p.sock'}") as between:
         yield between
 
 
 @pytest.fixture(scope="module")
 def direct(make_engine: Callable[..., Engine], proxy: FaultProxy) -> Direct:
     found = Direct(
-        make_engine("micro", connector(proxy.address, lookup_deadline_s=0.2, load_deadline_s=0.3))
+        make_engine("micro", connector(proxy.address, transport="unix", load_deadline_s=0.3))
     )
     found.joined()
     return found

@@ -188,6 +188,8 @@ class Scheduler:
 
     def _begin(self, tracked: Tracked) -> None:
         """Takes the request's split anew, where vLLM does: not after a preemption."""
+        if tracked.request.prefill_stats is None:
+            return  # counted, and preempted since
         if tracked.request.num_preemptions:
             self.accounting.preempted(tracked.id)
         self.accounting.begin(tracked.id, tracked.request.num_prompt_tokens)
