@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import keepwarm
 from adapters import fake_session
 from keepwarm.adapter import figures
@@ -51,3 +54,12 @@ def test_what_an_engine_is_to_the_memory() -> None:
     labels = next(key[1] for key in figures.collect(session=session) if key[0] == figures.INFO.name)
     assert labels[1:] == (session.about["connector"], keepwarm.__version__, "recompute")
     session.close()
+
+
+def test_documents_name_figures_that_there_are() -> None:
+    names = {figure.name for figure in figures.CATALOGUE}
+    assert len(names) == len(figures.CATALOGUE)
+    root = Path(__file__).resolve().parent.parent
+    for page in sorted(root.glob("docs/*.md")):
+        said = set(re.findall(r"keepwarm_(?:connector|planner)_[a-z_]+[a-z]", page.read_text()))
+        assert said <= names, f"{page.name} names {sorted(said - names)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, cast
 
 import keepwarm
@@ -49,6 +50,28 @@ def test_a_node_that_takes_no_puts_is_not_asked_for_ever() -> None:
     prober = Prober(session, planner, look_s=0.001)
     eventually(lambda: prober._first_left == 0, "it gives up")
     assert probes(planner) == 0
+    prober.close()
+    session.close()
+
+
+def test_a_node_that_comes_late_is_probed_then() -> None:
+    session, memory = fake_session()
+    memory.faults.dead = True
+    planner = Planner()
+    prober = Prober(session, planner, look_s=0.001)
+    looks = itertools.count()
+    eventually(lambda: next(looks) > 20, "some looks")
+    assert probes(planner) == 0
+    memory.faults.dead = False
+    eventually(lambda: probes(planner) == 3, "three probes once it is there")
+    prober.close()
+    session.close()
+
+
+def test_with_a_fixed_mode_nothing_is_probed() -> None:
+    session, _ = fake_session()
+    prober = Prober(session, Planner(mode="always"))
+    assert "keepwarm-prober" not in threads_of_ours()
     prober.close()
     session.close()
 

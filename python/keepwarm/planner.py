@@ -193,6 +193,10 @@ class Planner:
         self._decisions: Counter[str] = Counter()
         self._sums = dict.fromkeys(SUMS, 0.0)
 
+    def after_fork(self) -> None:
+        """In a forked child, where the parent's lock may be held for ever."""
+        self._lock = threading.Lock()
+
     def prefill_step(self, first: int, tokens: int, seconds: float) -> None:
         """One request's chunk, from a real step."""
         if tokens > 0 and 0 < seconds < math.inf:

@@ -17,6 +17,21 @@ LONG_HOLD_S = 60.0  # bytes of another length than ours do not get right by wait
 KEYS_MAX = 65_536
 
 
+FEW = 64
+
+
+def _key(keys: bytes, at: int) -> bytes:
+    return keys[KEY_BYTES * at : KEY_BYTES * (at + 1)]
+
+
+def _place(keys: bytes, key: bytes) -> int | None:
+    """Which of the keys this one is."""
+    found = keys.find(key)
+    while found >= 0 and found % KEY_BYTES:
+        found = keys.find(key, found + 1)
+    return found // KEY_BYTES if found >= 0 else None
+
+
 class FailedKeys:
     """Bounded; used from several threads: every step on the dictionary is atomic."""
 
@@ -50,12 +65,16 @@ class FailedKeys:
 
     def first(self, keys: bytes) -> tuple[int, Recomputed] | None:
         """The first of these keys (16 bytes each) that is held, by place, and why."""
-        if not self._until:
-            return None
-        for at in range(0, len(keys), KEY_BYTES):
-            why = self.reason(keys[at : at + KEY_BYTES])
+        held = list(self._until)
+        if len(held) <= FEW:  # mostly none or those of one load: faster than slicing a long prompt
+            places = sorted(at for key in held if (at := _place(keys, key)) is not None)
+        else:
+            known = set(held)
+            places = [at for at in range(len(keys) // KEY_BYTES) if _key(keys, at) in known]
+        for at in places:
+            why = self.reason(_key(keys, at))
             if why is not None:
-                return at // KEY_BYTES, why
+                return at, why
         return None
 
     def forget(self, keys: Iterable[bytes]) -> None:

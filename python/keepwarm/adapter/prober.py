@@ -16,7 +16,7 @@ from keepwarm.adapter.threads import Sayer, start, survives_fork
 from keepwarm.client import Memory, Space
 from keepwarm.errors import ClosedError
 from keepwarm.identity import Namespace, NamespaceFields
-from keepwarm.outcomes import Status
+from keepwarm.outcomes import Reason, Status
 from keepwarm.planner import Planner
 
 FIRST_PROBES = 3
@@ -91,6 +91,7 @@ class Prober:
 
     def after_fork(self) -> None:
         """In a child: measures nothing until it is asked to."""
+        self._planner.after_fork()
         self._birth()
 
     def ensure(self) -> None:
@@ -127,9 +128,6 @@ class Prober:
         if space is None:
             return 0.0
         prompt, part = self._prompt[: self.blocks], memoryview(buffer)[: self.blocks * BLOCK_BYTES]
-        self._tries_left -= 1
-        if not self._tries_left:
-            self._first_left = 0  # a node that takes no puts of ours is not asked for ever
         began_s = self._clock()
         outcomes = space.get_into(prompt, part, deadline_s=DEADLINE_S)
         took_s = self._clock() - began_s
@@ -139,6 +137,11 @@ class Prober:
             self._first_left -= 1
             self.blocks = next_blocks(landed, took_s)
             return took_s
+        if outcomes[0].reason is Reason.STORE_DOWN:
+            return 0.0
+        self._tries_left -= 1
+        if not self._tries_left:
+            self._first_left = 0  # a node that takes no puts of ours is not asked for ever
         if took_s < DEADLINE_S / 2:
             space.put_from(prompt, part, deadline_s=DEADLINE_S)
             return max(self._clock() - began_s, 1e-6)
