@@ -50,6 +50,9 @@ def test_whatever_happens_the_parts_are_the_whole(seed: int) -> None:
             case 4:
                 account.restored(request, rng.choice(["dram", "flash", None]), tokens)
             case 5:
+                hits = [rng.random() < 0.8 for _ in range(rng.randrange(12))]
+                why = rng.choice([None, *Recomputed])
+                account.blocks(request, hits, rng.randrange(12), why, 16)
                 account.missed(request, rng.choice(list(Recomputed)), tokens)
             case 6:
                 account.load_failed(request, tokens)
@@ -83,3 +86,30 @@ def test_reconcile_names_what_differs() -> None:
     assert reconcile(totals, engine, host_is_external=False) == {}
     engine["external_kv_transfer"] = 48
     assert reconcile(totals, engine, host_is_external=True) == {"external_kv_transfer": (32, 48)}
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_each_block_of_an_answer_has_one_reason(seed: int) -> None:
+    rng = random.Random(seed)
+    for number in range(50):
+        account = Accounting(block_tokens=16)
+        hits = [rng.random() < 0.9 for _ in range(rng.randrange(1, 40))]
+        prefix = next((at for at, hit in enumerate(hits) if not hit), len(hits))
+        chosen = rng.choice([0, prefix, rng.randrange(prefix + 1)])
+        tail = rng.randrange(1, 16)
+        account.begin("a", 16 * len(hits) + tail)
+        account.restored("a", "dram", 16 * chosen)
+        account.blocks("a", hits, chosen, Recomputed.EVICTED, 16)
+        account.finish("a")
+        expected = {
+            Recomputed.PLANNER: 16 * (prefix - chosen),
+            Recomputed.EVICTED: 16 if prefix < len(hits) else 0,
+            Recomputed.AFTER_GAP: 16 * max(0, len(hits) - prefix - 1),
+        }
+        found = account.totals().recomputed
+        for reason, tokens in expected.items():
+            assert found.get(reason, 0) == tokens, f"seed {seed}, case {number}"
+        # The rest of the prompt: a block that is not full, or the last token alone.
+        left = {Recomputed.PARTIAL_BLOCK, Recomputed.LAST_TOKEN}
+        assert sum(found.get(reason, 0) for reason in left) == tail
+        assert set(found) <= {*expected, *left}

@@ -144,8 +144,8 @@ class Prober:
             self._first_left = 0  # a node that takes no puts of ours is not asked for ever
         if took_s < DEADLINE_S / 2:
             space.put_from(prompt, part, deadline_s=DEADLINE_S)
-            return max(self._clock() - began_s, 1e-6)
-        self.blocks = 1
+            took_s = max(self._clock() - began_s, 1e-6)
+        self.blocks = next_blocks(self.blocks, took_s)
         return took_s
 
     def _attached(self) -> Space | None:
