@@ -292,7 +292,9 @@ def test_our_lines_go_where_vllms_go_unless_that_was_said(
     root, ours, vllm = (logging.Logger(name) for name in ("root", "keepwarm", "vllm"))
     ours.parent = root
     loggers = {"keepwarm": ours, "vllm": vllm}
-    monkeypatch.setattr(logging, "getLogger", lambda name: loggers[name])
+    monkeypatch.setattr(
+        facts, "logging", Made(getLogger=loggers.__getitem__, NOTSET=logging.NOTSET)
+    )
     facts.show_log()
     assert not ours.handlers
     vllm.addHandler(logging.NullHandler())
