@@ -222,6 +222,8 @@ BROKEN: list[tuple[str, Any, str]] = [
     ("model.hf_config", Made(architectures=None), "model"),
     ("model.hf_config", Made(architectures=[]), "model"),
     ("model.model", "s3://bucket/model", "model"),
+    ("model.hf_config_path", "/", "model"),
+    ("model.model_weights", "s3://bucket/model", "weights"),
     ("load.load_format", "tensorizer", "weights"),
 ]
 

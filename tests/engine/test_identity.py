@@ -107,8 +107,7 @@ def test_a_model_of_a_hubs_cache_is_found_by_its_name_and_named_by_its_blobs(
     (repository / "blobs" / digest).write_bytes(content)
     snapshot = repository / "snapshots" / revision
     (snapshot / "model.safetensors").symlink_to(Path("../../blobs") / digest)
-    given = SimpleNamespace(model="org/name", revision=None)
-    assert facts.model_folder(given, str(tmp_path)) == snapshot
+    assert facts.model_folder("org/name", None, str(tmp_path)) == snapshot
     assert weights.file_digest(snapshot / "model.safetensors") == digest
     with pytest.raises(FileNotFoundError):
-        facts.model_folder(SimpleNamespace(model="org/none", revision=None), str(tmp_path))
+        facts.model_folder("org/none", None, str(tmp_path))

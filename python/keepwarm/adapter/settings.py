@@ -49,7 +49,8 @@ class Settings:
                        a conversation repeats them; false where answers are never sent back
     connections_max    connections to a node
     planner            measured; always (restore whatever is there); off (restore nothing)
-    weights            a name that the operator vouches for, instead of hashing the weights' files
+    weights            a name that the operator vouches for, instead of hashing the weights' files;
+                       `sample` reads a part of each file, and misses changes in the rest
     weights_fixed      the weights never change in a running engine: a cache reset stays a reset
     epoch, ttl, priority   as in `Memory.attach`
     """

@@ -80,22 +80,16 @@ def offload_blocks(vllm_config: Any, kv_cache_config: Any) -> tuple[int, int]:
     return built.cache.blocks_per_chunk, min(each.tokens_per_block for each in built.groups)
 
 
-def model_folder(model_config: Any, download_dir: str | None) -> Path:
+def model_folder(name: str, revision: str | None, download_dir: str | None) -> Path:
     """Where a model's files are: its folder, or its snapshot in a hub's cache. Fetches nothing."""
-    given = Path(str(model_config.model))
-    if given.exists():
-        return given
-    if "://" in str(model_config.model) or getattr(model_config, "model_weights", None):
-        raise LookupError(f"the weights of {model_config.model} are not in files of this machine")
+    if Path(name).exists():
+        return Path(name)
+    if "://" in name:
+        raise LookupError(f"the files of {name} are not on this machine")
     from huggingface_hub import snapshot_download
 
     return Path(
-        snapshot_download(
-            model_config.model,
-            revision=model_config.revision,
-            cache_dir=download_dir,
-            local_files_only=True,
-        )
+        snapshot_download(name, revision=revision, cache_dir=download_dir, local_files_only=True)
     )
 
 

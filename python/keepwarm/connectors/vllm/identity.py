@@ -15,7 +15,6 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast
 
 from keepwarm.connectors.vllm import facts, weights
@@ -128,8 +127,7 @@ def _model(engine: _Engine) -> Value:
     architecture = "+".join(model.hf_config.architectures)
     if not architecture:
         raise LookupError("its configuration names no architecture")
-    configured = model.hf_config_path
-    folder = Path(configured) if configured else facts.model_folder(model, None)
+    folder = facts.model_folder(str(model.hf_config_path or model.model), model.revision, None)
     files = weights.config_files(folder, code=bool(model.trust_remote_code))
     if not files:
         return architecture
@@ -160,7 +158,9 @@ def _weights(engine: _Engine) -> Value:
 
 def _content(model: Any, load: Any, *, sample: bool) -> str:
     try:
-        folder = facts.model_folder(model, load.download_dir)
+        if getattr(model, "model_weights", None):
+            raise LookupError(f"those of {model.model_weights} are streamed")
+        folder = facts.model_folder(str(model.model), model.revision, load.download_dir)
     except Exception as error:
         raise IdentityError(
             f"weights cannot be determined: {error}; give the setting `weights` a name that "

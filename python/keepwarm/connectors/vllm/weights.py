@@ -76,10 +76,12 @@ def weight_files(model: Path, load_format: str) -> list[Path]:
 
 
 def config_files(model: Path, code: bool) -> list[Path]:
-    """What says how a model computes; with `code`, its own code too."""
+    """What says how a model computes; with `code`, its own code too. None for a single file."""
     if model.is_file():
         return []
     found = [model / name for name in _CONFIGS if (model / name).is_file()]
+    if not found:
+        raise LookupError(f"{model} has none of {', '.join(_CONFIGS)}")
     return found + (sorted(model.glob("**/*.py")) if code else [])
 
 
@@ -177,7 +179,9 @@ def _alone(key: str) -> Iterator[None]:
         yield
         return
     with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        # Some file systems of a network know no locks: then each process reads for itself.
+        with suppress(OSError):
+            fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
