@@ -5,7 +5,15 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from keepwarm.adapter.prober import BLOCK_BYTES, BLOCKS, LOOK_S, SHARE, next_blocks
+from keepwarm.adapter.prober import (
+    BLOCK_BYTES,
+    BLOCKS,
+    DEADLINE_S,
+    LATER_S,
+    LOOK_S,
+    SHARE,
+    blocks_for,
+)
 from keepwarm.planner import Planner
 from keepwarm.testing import ManualClock
 
@@ -58,19 +66,22 @@ class Engine:
         self.world, self.clock = world, ManualClock()
         self.planner = Planner(mode=mode, clock=self.clock.now_s)  # type: ignore[arg-type]
         self.probes_s, self.probes = 0.0, 0
-        self._next_probe_s, self._probe_blocks = 0.0, BLOCKS
+        self._next_probe_s = 0.0
         self._requests = 0
 
     def connect(self) -> None:
         """The three gets at connect."""
         for _ in range(3):
-            self._probe()
+            self._probe(DEADLINE_S)
 
-    def _probe(self) -> None:
-        nbytes = self._probe_blocks * BLOCK_BYTES
-        took_s = self.world.about(nbytes / self.world.bytes_per_s["dram"])
-        self._probe_blocks = next_blocks(self._probe_blocks, took_s)
-        self.planner.probed("dram", nbytes, took_s)
+    def _probe(self, limit_s: float = LATER_S) -> None:
+        rate = self.planner.rate("dram", BLOCKS * BLOCK_BYTES)
+        blocks = BLOCKS if rate is None else blocks_for(rate)
+        took_s = self.world.about(blocks * BLOCK_BYTES / self.world.bytes_per_s["dram"])
+        if took_s > limit_s:
+            blocks, took_s = int(blocks * limit_s / took_s), limit_s
+        if blocks:
+            self.planner.probed("dram", blocks * BLOCK_BYTES, took_s)
         self.probes, self.probes_s = self.probes + 1, self.probes_s + took_s
         self._next_probe_s = self.clock.now_s() + max(LOOK_S, took_s / SHARE)
 

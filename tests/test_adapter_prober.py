@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import keepwarm
 from adapters import PlainPages, fake_session, prompt_of, threads_of_ours
-from keepwarm.adapter.prober import BLOCK_BYTES, BLOCKS, Prober, next_blocks
+from keepwarm.adapter.prober import BLOCK_BYTES, BLOCKS, Prober, blocks_for
 from keepwarm.adapter.session import Session
 from keepwarm.adapter.settings import Settings
 from keepwarm.adapter.transfers import Job, Transfers
@@ -77,11 +77,9 @@ def test_with_a_fixed_mode_nothing_is_probed() -> None:
 
 
 def test_probes_get_shorter_where_the_way_is_slow() -> None:
-    assert next_blocks(8, 0.002) == 8
-    assert next_blocks(8, 0.2) == 1
-    assert next_blocks(1, 0.005) == 4
-    assert next_blocks(1, 0.0) == 8
-    assert next_blocks(1, 5.0) == 1
+    assert blocks_for(10e9) == BLOCKS
+    assert blocks_for(40e6) == 12
+    assert blocks_for(1e6) == blocks_for(1.0) == 1
 
 
 def test_a_slowed_node_is_left_alone_and_taken_up_again(node: LocalNode) -> None:

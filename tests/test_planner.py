@@ -56,10 +56,8 @@ def test_it_stops_when_restoring_loses_and_resumes_when_it_wins(seed: int) -> No
     slow = phase(engine, 300)
     tried = [number for number, each in enumerate(slow) if each.blocks]
     assert len(tried) <= 10, f"seed {seed}: restored {tried}"
-    assert sum(number < 30 for number in tried) >= len(tried) - 3
     took, line = sum(each.took_s for each in slow), sum(each.recompute_s for each in slow)
     assert took <= 1.01 * line, f"seed {seed}: {took / line:.3f} of the recompute line"
-    assert engine.planner.stopped
     stopped_s = engine.clock.now_s()
     assert engine.probes_s <= 0.01 * stopped_s + 0.1
 
@@ -87,6 +85,23 @@ def test_a_store_that_is_somewhat_faster_is_used(seed: int) -> None:
     assert sum(each.blocks == each.hits for each in outcomes) >= 190, f"seed {seed}"
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_store_that_changes_its_speed_for_ever(seed: int) -> None:
+    """Every 65 requests or so another speed, up to 4,000 times another one."""
+    world = World(seed)
+    engine = Engine(world)
+    engine.connect()
+    outcomes: list[Outcome] = []
+    for _ in range(20):
+        world.bytes_per_s["dram"] = world.rng.choice([4e9, 4e8, 8e7, 4e7, 1e7, 1e6])
+        outcomes += phase(engine, world.rng.randrange(10, 120))
+    prefill_s = sum(each.prefill_s for each in outcomes)
+    lost_s = sum(max(0.0, each.took_s - each.recompute_s) for each in outcomes)
+    assert lost_s <= 0.015 * prefill_s, f"seed {seed}: slower than computing by {lost_s:.1f} s"
+    assert regret(outcomes) <= 0.03 * prefill_s, f"seed {seed}"
+    assert engine.probes_s <= 0.011 * engine.clock.now_s() + 0.1
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_only_the_tier_that_pays_is_restored(seed: int) -> None:
     """The prefix's head is in memory, its tail on a flash that is slower than computing."""
@@ -109,7 +124,6 @@ def test_what_was_slow_by_the_way_is_tried_again_when_the_way_is_well() -> None:
     phase(engine, 100, "flash")
     world.bytes_per_s = {tier: rate / 200 for tier, rate in world.bytes_per_s.items()}
     phase(engine, 60, "flash")
-    assert engine.planner.stopped
     world.bytes_per_s = {tier: rate * 200 for tier, rate in world.bytes_per_s.items()}
     outcomes = phase(engine, 150, "flash")
     assert sum(each.blocks == each.hits for each in outcomes[-50:]) >= 45

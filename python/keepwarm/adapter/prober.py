@@ -20,13 +20,16 @@ from keepwarm.outcomes import Reason, Status
 from keepwarm.planner import Planner
 
 FIRST_PROBES = 3
-BLOCKS, BLOCK_BYTES = 8, 1 << 20
+# 8 MiB; small blocks, so that a probe of a very slow node is short too.
+BLOCKS, BLOCK_BYTES = 128, 64 << 10
 DEADLINE_S = 1.0
 PROBE_S = 0.02  # longer probes say no more, and the next one has to wait longer
+LATER_S = 0.1  # and so has one that takes longer than expected, after those at connect
 SHARE = 0.01
 LOOK_S = 0.5
 TIER = "dram"  # its blocks are small and used often
 
+_GONE = (Reason.ABSENT, Reason.EVICTED, Reason.EXPIRED, Reason.EPOCH, Reason.CORRUPT)
 _FIELDS: NamespaceFields = {
     "tenant": "default",
     "model": "keepwarm/probe",
@@ -51,9 +54,9 @@ _FIELDS: NamespaceFields = {
 }
 
 
-def next_blocks(blocks: int, took_s: float) -> int:
-    """How many blocks the next probe is to get, where these many took so long."""
-    return max(1, min(BLOCKS, int(blocks * PROBE_S / max(took_s, 1e-6))))
+def blocks_for(rate: float) -> int:
+    """How many blocks a probe is to get where this many bytes a second are expected."""
+    return max(1, min(BLOCKS, int(rate * PROBE_S / BLOCK_BYTES)))
 
 
 class Prober:
@@ -87,7 +90,6 @@ class Prober:
         self._memory: Memory | None = None
         self._space: Space | None = None
         self._first_left, self._tries_left = FIRST_PROBES, 2 * FIRST_PROBES
-        self.blocks = BLOCKS
 
     def after_fork(self) -> None:
         """In a child: measures nothing until it is asked to."""
@@ -123,30 +125,35 @@ class Prober:
             self._wake.wait(0.0 if more else max(self._look_s, took_s / SHARE))
 
     def _probe(self, buffer: bytearray) -> float:
-        """One put, if needed, and get of the blocks; returns how long they took, 0 for neither."""
+        """One get of the blocks, and a put of those that are not there; returns how long it took.
+
+        0: there was nobody to ask.
+        """
         space = self._attached()
         if space is None:
             return 0.0
-        prompt, part = self._prompt[: self.blocks], memoryview(buffer)[: self.blocks * BLOCK_BYTES]
+        first = self._first_left > 0
+        limit_s = DEADLINE_S if first else LATER_S
+        tried = 2 * FIRST_PROBES - self._tries_left
+        rate = self._planner.rate(TIER, BLOCK_BYTES * BLOCKS)
+        blocks = max(1, BLOCKS >> tried) if rate is None else blocks_for(rate)
+        prompt, part = self._prompt[:blocks], memoryview(buffer)[: blocks * BLOCK_BYTES]
         began_s = self._clock()
-        outcomes = space.get_into(prompt, part, deadline_s=DEADLINE_S)
+        outcomes = space.get_into(prompt, part, deadline_s=limit_s)
         took_s = self._clock() - began_s
         landed = sum(outcome.status is Status.OK for outcome in outcomes)
         if landed:
             self._planner.probed(TIER, landed * BLOCK_BYTES, took_s)
-            self._first_left -= 1
-            self.blocks = next_blocks(landed, took_s)
-            return took_s
-        if outcomes[0].reason is Reason.STORE_DOWN:
+            self._first_left -= first
+        elif outcomes[0].reason is Reason.STORE_DOWN:
             return 0.0
-        self._tries_left -= 1
-        if not self._tries_left:
-            self._first_left = 0  # a node that takes no puts of ours is not asked for ever
-        if took_s < DEADLINE_S / 2:
-            space.put_from(prompt, part, deadline_s=DEADLINE_S)
-            took_s = max(self._clock() - began_s, 1e-6)
-        self.blocks = next_blocks(self.blocks, took_s)
-        return took_s
+        elif first:
+            self._tries_left -= 1
+            if not self._tries_left:
+                self._first_left = 0  # a node that takes no puts of ours is not asked for ever
+        if any(outcome.reason in _GONE for outcome in outcomes):
+            space.put_from(prompt, part, deadline_s=limit_s)
+        return max(self._clock() - began_s, 1e-6)
 
     def _attached(self) -> Space | None:
         memory = self._session.memory
