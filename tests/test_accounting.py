@@ -113,3 +113,12 @@ def test_each_block_of_an_answer_has_one_reason(seed: int) -> None:
         left = {Recomputed.PARTIAL_BLOCK, Recomputed.LAST_TOKEN}
         assert sum(found.get(reason, 0) for reason in left) == tail
         assert set(found) <= {*expected, *left}
+
+
+def test_news_is_told_once() -> None:
+    books = Accounting()
+    assert not books.has_news()
+    books.begin("a", 10)
+    assert not books.has_news()
+    books.finish("a")
+    assert (books.has_news(), books.has_news()) == (True, False)

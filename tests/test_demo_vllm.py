@@ -14,7 +14,7 @@ import pytest
 from keepwarm.demo.vllm import Record, Sizes, Summary, page, report, run, summarise
 from keepwarm.demo.vllm.accounts import Accounts
 from keepwarm.demo.vllm.plan import make
-from keepwarm.demo.vllm.run import TOLD, Kind
+from keepwarm.demo.vllm.run import TOLD, Kind, Run
 from keepwarm.engines.asking import EngineClient, EngineError, Figures
 from replicas import FakeReplica, FakeStore
 
@@ -95,7 +95,10 @@ def test_each_token_is_counted_once(fleet: FakeFleet) -> None:
     json.dumps(told)
 
 
-def test_without_figures_of_ours_the_engine_counts(fleet: FakeFleet) -> None:
+def test_without_figures_of_ours_the_engine_counts(
+    fleet: FakeFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules[Run.__module__], "COUNTED_S_MAX", 0.0)
     for replica in fleet.replicas.values():
         replica.told = False
     _, summary = asked(fleet)
@@ -161,6 +164,7 @@ def test_accounts_from_both_vocabularies() -> None:
     found = Accounts.read(Figures.parse(text))
     assert (found.host, found.restored["flash"], found.recomputed["planner"]) == (32, 64, 5)
     assert found.since(found).prompt == 0
+    assert Accounts.read(Figures.parse(text), ours=False).recomputed == {"unknown": 999}
 
 
 def test_an_engine_that_is_not_there() -> None:

@@ -65,6 +65,7 @@ class Accounting:
         self._block_tokens = max(1, block_tokens)
         self._open: dict[str, _Ledger] = {}
         self._totals = Totals()
+        self._seen = 0
 
     def begin(self, request: str, prompt_tokens: int) -> None:
         """A request, or its next admission from its first token on."""
@@ -160,6 +161,12 @@ class Accounting:
     def is_open(self, request: str) -> bool:
         """Whether the request has begun and not been counted."""
         return request in self._open
+
+    def has_news(self) -> bool:
+        """Whether a request was counted since this was asked last: an idle engine ships nothing, so
+        that what waits for its next step waits for its next request."""
+        seen, self._seen = self._seen, self._totals.requests
+        return seen != self._seen
 
     def totals(self) -> Totals:
         """A copy."""

@@ -29,12 +29,12 @@ class Accounts:
     recomputed: Counter[str] = field(default_factory=Counter)
 
     @classmethod
-    def read(cls, figures: Figures) -> Accounts:
-        """The totals of one engine."""
-        return cls._ours(figures) if figures.labels(OURS) else cls._engines(figures)
+    def read(cls, figures: Figures, ours: bool = True) -> Accounts:
+        """The totals of one engine, from our figures (nothing yet: all 0) or from vLLM's."""
+        return cls._connectors(figures) if ours else cls._engines(figures)
 
     @classmethod
-    def _ours(cls, figures: Figures) -> Accounts:
+    def _connectors(cls, figures: Figures) -> Accounts:
         made = cls()
         for source, tokens in figures.by(OURS, "source").items():
             if source == "device":

@@ -247,7 +247,8 @@ class KeepwarmConnector(KVConnectorBase_V1):
     @guarded(lambda: None)
     def get_kv_connector_stats(self) -> Stats | None:
         """Figures on their way to /metrics, of this side."""
-        return self._shipment.take()
+        own = self._scheduler
+        return self._shipment.take(own is not None and own.accounting.has_news())
 
     @classmethod
     def build_kv_connector_stats(cls, data: dict[str, Any] | None = None) -> Stats | None:
