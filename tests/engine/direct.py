@@ -10,9 +10,9 @@ from typing import Any
 
 from keepwarm.adapter.accounting import reconcile
 from keepwarm.adapter.reasons import Recomputed
-from keepwarm.connectors.vllm.direct.guard import faults
 from keepwarm.connectors.vllm.direct.scheduler import Scheduler
 from keepwarm.connectors.vllm.direct.worker import Worker
+from keepwarm.connectors.vllm.guard import faults
 from keepwarm.testing.waiting import eventually
 
 from engine.harness import Engine

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from keepwarm.connectors.vllm.direct.guard import faults, guarded
+from keepwarm.connectors.vllm.direct.adapters import Adapters
+from keepwarm.connectors.vllm.direct.connector import _check
 from keepwarm.connectors.vllm.direct.landing import BlockPages, HostCopier, neighbours
 from keepwarm.connectors.vllm.direct.layout import UnknownLayoutError, check_groups, read_layout
 from keepwarm.connectors.vllm.direct.metadata import Moved, Order, Report, Step
 from keepwarm.connectors.vllm.direct.stores import Stores
+from keepwarm.errors import KeepwarmError
 from keepwarm.outcomes import MISSES, Outcome, Reason, Status
+from keepwarm.testing.waiting import eventually
 from vllm.v1.kv_cache_interface import FullAttentionSpec, MambaSpec, SlidingWindowSpec
 
 BLOCKS = 10
@@ -157,14 +161,43 @@ def test_ranks_reports_add_up_and_travel() -> None:
     assert pickle.loads(pickle.dumps(step)) == step
 
 
-def test_an_exception_of_ours_is_said_once_and_counted(caplog: pytest.LogCaptureFixture) -> None:
-    class Half:
-        @guarded(lambda: (0, False))
-        def answer(self) -> tuple[int, bool]:
-            raise RuntimeError
+def lora(folder: Path, number: int = 1, **more: Any) -> Any:
+    return SimpleNamespace(lora_name="a", lora_int_id=number, lora_path=str(folder), **more)
 
-    # The engine's log is watched for exceptions of ours, and this one is wanted.
-    with caplog.at_level("CRITICAL", "keepwarm.vllm"):
-        assert [Half().answer() for _ in range(3)] == [(0, False)] * 3
-    (name,) = (name for name in faults if "Half.answer" in name)
-    assert faults.pop(name) == 3
+
+def test_an_adapter_is_known_by_its_content(tmp_path: Path) -> None:
+    for name, content in (("one", b"w"), ("copy", b"w"), ("other", b"x")):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "adapter_model.safetensors").write_bytes(content)
+        (folder / "adapter_config.json").write_text("{}")
+    adapters = Adapters()
+    requests = [lora(tmp_path / name) for name in ("one", "copy", "other")]
+    assert [adapters.digest(each) for each in requests] == [None] * 3  # being read
+    eventually(lambda: all(adapters.digest(each) for each in requests), "all are read")
+    one, copy, other = (adapters.digest(each) for each in requests)
+    assert one == copy != other
+    # The engine keeps what it has loaded under a number, whatever its folder holds by now.
+    (tmp_path / "one/adapter_model.safetensors").write_bytes(b"new")
+    assert adapters.digest(requests[0]) == one
+    assert adapters.digest(lora(tmp_path / "one", load_inplace=True)) is None
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"kv_load_failure_policy": "fail"}, 'set it to "recompute"'),
+        ({"kv_role": "kv_producer"}, "set it to kv_both"),
+        ({"dcp": 2}, "decode_context_parallel_size is 2"),
+    ],
+)
+def test_an_engine_that_would_suffer_does_not_start(changed: dict[str, Any], said: str) -> None:
+    fine = {"kv_load_failure_policy": "recompute", "kv_role": "kv_both", "dcp": 1}
+    _check(given(fine))
+    with pytest.raises(KeepwarmError, match=said):
+        _check(given(fine | changed))
+
+
+def given(facts: dict[str, Any]) -> Any:
+    parallel = SimpleNamespace(decode_context_parallel_size=facts["dcp"])
+    return SimpleNamespace(kv_transfer_config=SimpleNamespace(**facts), parallel_config=parallel)

@@ -26,11 +26,11 @@ from vllm.v1.metrics.cache_hit_source import CacheHitSource
 from keepwarm.adapter.figures import CATALOGUE, Table, collect
 from keepwarm.adapter.session import Session
 from keepwarm.adapter.settings import SettingsError, parse_settings
-from keepwarm.connectors.vllm.direct.guard import faults, guarded
 from keepwarm.connectors.vllm.direct.layout import check_groups, read_layout
 from keepwarm.connectors.vllm.direct.metadata import Handshake, Step
 from keepwarm.connectors.vllm.direct.scheduler import Nothing, Scheduler
 from keepwarm.connectors.vllm.direct.worker import Worker
+from keepwarm.connectors.vllm.guard import faults, guarded, nothing
 from keepwarm.connectors.vllm.identity import agree, namespace_fields
 from keepwarm.connectors.vllm.stats import Registered, Shipment, Stats
 from keepwarm.errors import IdentityError
@@ -47,6 +47,34 @@ if TYPE_CHECKING:
 
 WHERE = "kv_connector_extra_config"
 _SOURCES = {"dram": CacheHitSource.HOST, "flash": CacheHitSource.DISK}
+
+
+def _nobody(*_: Any) -> tuple[set[str] | None, set[str] | None]:
+    return None, None
+
+
+def _no_blocks(*_: Any) -> set[int]:
+    return set()
+
+
+def _no_load(*_: Any) -> tuple[int | None, bool]:
+    return Nothing
+
+
+def _no_sources(*_: Any) -> dict[CacheHitSource, int]:
+    return {}
+
+
+def _no_orders(*_: Any) -> KVConnectorMetadata:
+    return Step()
+
+
+def _free(*_: Any) -> tuple[bool, dict[str, Any] | None]:
+    return False, None
+
+
+def _not_reset(*_: Any) -> bool:
+    return False
 
 
 class KeepwarmConnector(KVConnectorBase_V1):
@@ -107,13 +135,13 @@ class KeepwarmConnector(KVConnectorBase_V1):
         """What the scheduler's side compares over all ranks."""
         return self._handshake
 
-    @guarded(lambda: None)
+    @guarded(nothing)
     def handle_preemptions(self, kv_connector_metadata: KVConnectorMetadata) -> None:
         """Called in every step, before anything is written."""
         if self._worker is not None and isinstance(kv_connector_metadata, Step):
             self._worker.begin(kv_connector_metadata)
 
-    @guarded(lambda: None)
+    @guarded(nothing)
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
         """Starts the loads of this step; they go on between steps."""
         step = self._connector_metadata
@@ -128,24 +156,24 @@ class KeepwarmConnector(KVConnectorBase_V1):
     ) -> None:
         """Blocks are stored whole, after the step."""
 
-    @guarded(lambda: None)
+    @guarded(nothing)
     def wait_for_save(self) -> None:
         """Starts the stores of this step; waits for nothing."""
         step = self._connector_metadata
         if self._worker is not None and isinstance(step, Step):
             self._worker.store(step)
 
-    @guarded(lambda: (None, None))
+    @guarded(_nobody)
     def get_finished(self, finished_req_ids: set[str]) -> tuple[set[str] | None, set[str] | None]:
         """Requests whose load has ended, each once. No request waits for its stores."""
         return None, self._worker.finished() if self._worker is not None else None
 
-    @guarded(set)
+    @guarded(_no_blocks)
     def get_block_ids_with_load_errors(self) -> set[int]:
         """Blocks that vLLM has to compute after all; with the request in `get_finished`."""
         return self._worker.failed() if self._worker is not None else set()
 
-    @guarded(lambda: None)
+    @guarded(nothing)
     def build_connector_worker_meta(self) -> KVConnectorWorkerMetadata | None:
         """What has ended in this step."""
         return self._worker.report() if self._worker is not None else None
@@ -179,13 +207,13 @@ class KeepwarmConnector(KVConnectorBase_V1):
             ranks=expected,
         )
 
-    @guarded(lambda: None)
+    @guarded(nothing)
     def on_new_request(self, request: Request) -> None:
         """Asks the memory early."""
         if self._scheduler is not None:
             self._scheduler.arrive(request)
 
-    @guarded(lambda: Nothing)
+    @guarded(_no_load)
     def get_num_new_matched_tokens(
         self, request: Request, num_computed_tokens: int
     ) -> tuple[int | None, bool]:
@@ -194,7 +222,7 @@ class KeepwarmConnector(KVConnectorBase_V1):
             return Nothing
         return self._scheduler.matched(request, num_computed_tokens)
 
-    @guarded(lambda: None)
+    @guarded(nothing)
     def update_state_after_alloc(
         self, request: Request, blocks: KVCacheBlocks, num_external_tokens: int
     ) -> None:
@@ -202,7 +230,7 @@ class KeepwarmConnector(KVConnectorBase_V1):
         if self._scheduler is not None and num_external_tokens:
             self._scheduler.allocated(request, blocks.get_block_ids()[0], num_external_tokens)
 
-    @guarded(dict)
+    @guarded(_no_sources)
     def get_external_cache_hit_sources(
         self, request: Request, num_external_tokens: int
     ) -> dict[CacheHitSource, int]:
@@ -215,18 +243,18 @@ class KeepwarmConnector(KVConnectorBase_V1):
             counted[source] = counted.get(source, 0) + tokens
         return counted
 
-    @guarded(Step)
+    @guarded(_no_orders)
     def build_connector_meta(self, scheduler_output: SchedulerOutput) -> KVConnectorMetadata:
         """This step's orders."""
         return Step() if self._scheduler is None else self._scheduler.orders(scheduler_output)
 
-    @guarded(lambda: None)
+    @guarded(nothing)
     def update_connector_output(self, connector_output: KVConnectorOutput) -> None:
         """What the workers say."""
         if self._scheduler is not None:
             self._scheduler.report(connector_output)
 
-    @guarded(lambda: (False, None))
+    @guarded(_free)
     def request_finished(
         self, request: Request, block_ids: list[int]
     ) -> tuple[bool, dict[str, Any] | None]:
@@ -235,7 +263,7 @@ class KeepwarmConnector(KVConnectorBase_V1):
             self._scheduler.finished(request, block_ids)
         return False, None
 
-    @guarded(lambda: False)
+    @guarded(_not_reset)
     def reset_cache(self) -> bool:
         """The weights may be others now: on to a private namespace."""
         if self._scheduler is not None:
@@ -244,7 +272,7 @@ class KeepwarmConnector(KVConnectorBase_V1):
 
     # Both.
 
-    @guarded(lambda: None)
+    @guarded(nothing)
     def get_kv_connector_stats(self) -> Stats | None:
         """Figures on their way to /metrics, of this side."""
         own = self._scheduler
@@ -266,7 +294,7 @@ class KeepwarmConnector(KVConnectorBase_V1):
         """In the process that serves /metrics."""
         return Registered(CATALOGUE, vllm_config, metric_types, labelnames, per_engine_labelvalues)
 
-    @guarded(lambda: None)
+    @guarded(nothing)
     def shutdown(self) -> None:
         """Ends our threads. vLLM does not always call it, and nothing depends on it."""
         if self._worker is not None:

@@ -81,7 +81,8 @@ class Tracked:
     """what vLLM was last told"""
     preemptions: int = 0
     load: Load | None = None
-    loads_allowed: bool = True
+    denied: Recomputed | None = None
+    """why nothing is loaded for it"""
     stores_allowed: bool = True
     stored: int = 0
     """blocks that have been ordered to be stored, or need not be"""
@@ -135,7 +136,7 @@ class Tracked:
 
     def failed(self, load: Load) -> None:
         """Blocks that the memory promised and did not deliver: computed now, and stored again."""
-        self.loads_allowed = False
+        self.denied = Recomputed.LOAD_FAILED
         start = load.first + load.landed
         for at in range(start, min(len(self.present), load.first + len(load.order.blocks))):
             self.present[at] = False

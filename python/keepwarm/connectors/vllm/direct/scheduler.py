@@ -18,11 +18,13 @@ from keepwarm.adapter.prober import Prober
 from keepwarm.adapter.reasons import Recomputed
 from keepwarm.adapter.session import Session
 from keepwarm.adapter.settings import Settings
-from keepwarm.connectors.vllm.direct.guard import held_back
+from keepwarm.connectors.vllm.direct.adapters import Adapters
 from keepwarm.connectors.vllm.direct.metadata import Moved, Order, Report, Step
 from keepwarm.connectors.vllm.direct.prefills import Prefills
 from keepwarm.connectors.vllm.direct.requests import Load, Planned, Tracked, run_of_hits
 from keepwarm.connectors.vllm.direct.stores import Stores
+from keepwarm.connectors.vllm.guard import note
+from keepwarm.identity import Extras
 from keepwarm.planner import Planner
 from keepwarm.prompt import KEY_BYTES
 
@@ -62,6 +64,7 @@ class Scheduler:
         self.prober = Prober(session, self.planner)
         self.accounting = Accounting(block_tokens)
         self.stores = Stores()
+        self._adapters = Adapters()
         self.held_s: deque[float] = deque(maxlen=HELD_KEPT)
         """For each decided request, how long it could not be scheduled because of us."""
         self._tokens = block_tokens
@@ -84,7 +87,7 @@ class Scheduler:
     def arrive(self, request: Request) -> None:
         """A new request: asks at once, so that the answer is there when vLLM gets to it."""
         tracked = self._track(request)
-        if len(self._early) < EARLY_MAX and request.block_hashes:
+        if len(self._early) < EARLY_MAX and self._may_ask(tracked):
             self._early.add(tracked.id)
             self._ask(tracked)
 
@@ -92,13 +95,19 @@ class Scheduler:
         tracked = self._tracked.get(request.request_id)
         if tracked is None:
             tracked = self._tracked[request.request_id] = Tracked(request)
+            if request.lora_request is not None:
+                digest = self._adapters.digest(request.lora_request)
+                tracked.extras = Extras(lora=digest)
+                tracked.stores_allowed = digest is not None
             # A session whose prompt grows, or is cut, while it is known has no fixed blocks.
-            tracked.loads_allowed = tracked.stores_allowed = not request.resumable
+            tracked.stores_allowed = tracked.stores_allowed and not request.resumable
+            if not tracked.stores_allowed or request.skip_reading_prefix_cache:
+                tracked.denied = Recomputed.DISABLED
         return tracked
 
-    def _may_load(self, tracked: Tracked) -> bool:
-        request = tracked.request
-        return tracked.loads_allowed and not request.skip_reading_prefix_cache
+    def _may_ask(self, tracked: Tracked) -> bool:
+        """Whether the request has blocks that are kept; what is there is not stored again."""
+        return tracked.stores_allowed and bool(tracked.request.block_hashes)
 
     def _ask(self, tracked: Tracked) -> None:
         tracked.question = self.lookups.ask(tracked.prompt(self.session.namespace))
@@ -112,16 +121,13 @@ class Scheduler:
             tracked.again()
         first, usable = computed // self._tokens, (request.num_tokens - 1) // self._tokens
         tracked.first = first
-        if tracked.question is None and tracked.planned is None and request.block_hashes:
+        if tracked.question is None and tracked.planned is None and self._may_ask(tracked):
             self._ask(tracked)
         self._early.discard(tracked.id)
         if first >= usable:
             return self._decline(tracked, usable, None)
-        if not self._may_load(tracked):
-            failed = not tracked.loads_allowed and not request.resumable
-            return self._decline(
-                tracked, usable, Recomputed.LOAD_FAILED if failed else Recomputed.DISABLED
-            )
+        if tracked.denied is not None:
+            return self._decline(tracked, usable, tracked.denied)
         planned = tracked.planned
         if planned is None or planned.first != first or (planned.blocks and self._old(tracked)):
             planned = self._decide(tracked, usable)
@@ -262,8 +268,8 @@ class Scheduler:
         step.number = next(self._numbers)
         try:
             self._orders(step, output)
-        except Exception:
-            held_back("Scheduler.orders")
+        except Exception as error:
+            note("Scheduler.orders", error)
         return step
 
     def _orders(self, step: Step, output: Any) -> None:

@@ -13,10 +13,10 @@ from typing import Any
 from keepwarm.adapter.session import Session
 from keepwarm.adapter.settings import Settings
 from keepwarm.adapter.transfers import Done, Job, Transfers
-from keepwarm.connectors.vllm.direct.guard import held_back
 from keepwarm.connectors.vllm.direct.landing import BlockPages, Copier, make_copier, step_blocks
 from keepwarm.connectors.vllm.direct.layout import Layout
 from keepwarm.connectors.vllm.direct.metadata import Moved, Order, Report, Step
+from keepwarm.connectors.vllm.guard import note
 from keepwarm.outcomes import Status
 
 CLOSE_S = 1.0
@@ -92,8 +92,8 @@ class Worker:
                     staged=True,
                 )
             )
-        except Exception:
-            held_back("Worker._start")
+        except Exception as error:
+            note("Worker._start", error)
             return False
 
     def finished(self) -> set[str]:
