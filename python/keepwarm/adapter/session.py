@@ -55,7 +55,10 @@ class Session:
         clock: Callable[[], float] = time.monotonic,
         retry_s: float = RETRY_S,
     ) -> None:
-        """Raises `ConfigError` or `IdentityError` for what cannot be right; asks no node."""
+        """Raises `ConfigError` or `IdentityError` for what cannot be right; asks no node.
+
+        The tenant is that of the settings, whatever `fields` say.
+        """
         parse_addresses(settings.address)
         find_credentials(settings.credentials)
         self.settings = settings
