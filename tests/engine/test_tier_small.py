@@ -24,6 +24,7 @@ from engine.tiers import (
 HOST_CHUNKS = 16
 DEVICE_BLOCKS = 40
 REQUESTS = 24
+SETTLES_S_MAX = 120.0
 
 
 @pytest.fixture(scope="module")
@@ -75,8 +76,9 @@ def test_the_books_agree_over_a_mixed_run(engine: Engine, node: NodeProcess) -> 
             node.kill()
             node.start()
     # More at once than the device has blocks for, once they have grown.
-    alive += [engine.add(families[n % 6][:130], max_tokens=100) for n in range(10)]
-    engine.finish(alive)
+    for n in range(8):
+        engine.add(families[n % 6][:130], max_tokens=90)
+    engine.settle(SETTLES_S_MAX)
     assert engine.metrics()["vllm:num_preemptions"] > 0, "the run must preempt"
     assert_at_rest(engine, tier)
     assert_books_agree(engine, tier)
