@@ -31,7 +31,7 @@ def config(*specs: Any) -> Any:
         SimpleNamespace(kv_cache_spec=spec, layer_names=["a", "b"] if len(specs) < 2 else ["a"])
         for spec in specs or (SPEC,)
     ]
-    return SimpleNamespace(kv_cache_groups=groups, num_blocks=BLOCKS)
+    return SimpleNamespace(kv_cache_groups=groups, num_blocks=BLOCKS, hash_block_size=None)
 
 
 def caches(make: Any) -> dict[str, torch.Tensor]:
@@ -105,6 +105,10 @@ def test_groups_that_one_key_cannot_name_are_refused() -> None:
     states = MambaSpec(block_size=16, shapes=((4,),), dtypes=(torch.float32,))
     with pytest.raises(UnknownLayoutError, match="MambaSpec"):
         check_groups(config(states))
+    finer = config()
+    finer.hash_block_size = 8
+    with pytest.raises(UnknownLayoutError, match="16 tokens and a block's hash names 8"):
+        check_groups(finer)
 
 
 def test_blocks_go_out_and_come_back_where_they_belong() -> None:
@@ -139,12 +143,13 @@ def order(number: int, blocks: list[int]) -> Order:
 
 def test_a_block_that_is_written_again_cancels_what_still_reads_it() -> None:
     stores = Stores()
-    stores.add(order(1, [4, 5]), 2)
-    stores.add(order(2, [5, 6]), 2)
+    first, second = order(1, [4, 5]), order(2, [5, 6])
+    stores.add(first, 2)
+    stores.add(second, 2)
     assert stores.overwritten({7}) == []
-    assert stores.overwritten({5, 9}) == [1, 2]
+    assert stores.overwritten({5, 9}) == [first, second]
     stores.ended(1, 1)
-    assert stores.overwritten({4}) == [1]  # a rank still reads it
+    assert stores.overwritten({4}) == [first]  # a rank still reads it
     stores.ended(1, 1)
     stores.ended(2, 2)
     stores.ended(3, 1)

@@ -58,6 +58,11 @@ def check_groups(config: KVCacheConfig) -> None:
             f"the model has {len(groups)} KV cache groups ({kinds}); run vLLM with "
             "--disable-hybrid-kv-cache-manager where the model allows it"
         )
+    tokens = groups[0].kv_cache_spec.block_size
+    if config.hash_block_size not in (None, tokens):
+        raise UnknownLayoutError(
+            f"a block has {tokens} tokens and a block's hash names {config.hash_block_size}"
+        )
     for name in groups[0].layer_names:
         spec = _spec(groups[0].kv_cache_spec, name)
         if type(spec) not in _KNOWN:

@@ -72,6 +72,7 @@ class Tracked:
     keys: bytes = b""
     question: Question | None = None
     asked_s: float = 0.0
+    asks: int = 0
     waiting_since_s: float | None = None
     held_s: float = 0.0
     """how long it could not be scheduled because of us, before any load"""

@@ -112,12 +112,13 @@ class Scheduler:
     def _ask(self, tracked: Tracked) -> None:
         tracked.question = self.lookups.ask(tracked.prompt(self.session.namespace))
         tracked.asked_s = self._clock()
+        tracked.asks += 1
 
     def matched(self, request: Request, computed: int) -> tuple[int | None, bool]:
         """How many tokens beyond the device's `computed` ones are loaded; None: ask again."""
         tracked = self._track(request)
         if request.num_preemptions != tracked.preemptions:
-            tracked.preemptions = request.num_preemptions
+            tracked.preemptions, tracked.asks = request.num_preemptions, 0
             tracked.again()
         first, usable = computed // self._tokens, (request.num_tokens - 1) // self._tokens
         tracked.first = first
@@ -140,7 +141,9 @@ class Scheduler:
         question = tracked.question
         if question is None or question.generation != self.session.generation:
             return True
-        return self._clock() - tracked.asked_s > ANSWER_S and question.answer() is not None
+        # Once: where steps are longer than that, every answer is old when it is looked at.
+        late = tracked.asks < 2 and self._clock() - tracked.asked_s > ANSWER_S
+        return late and question.answer() is not None
 
     def _decide(self, tracked: Tracked, usable: int) -> Planned | None:
         """What to load, once the answer is there; until then the request waits."""
@@ -276,7 +279,11 @@ class Scheduler:
         scheduled = output.num_scheduled_tokens
         if len(self.stores) or self._left:
             written = self._written(step, output)
-            step.cancelled += self.stores.overwritten(written)
+            for order in self.stores.overwritten(written):
+                step.cancelled.append(order.id)
+                owner = self._tracked.get(order.request)
+                if owner is not None:  # preempted: to be stored when it is computed again
+                    owner.stored = min(owner.stored, order.first_position)
             for tracked, until, blocks in self._left:
                 self._store(step, tracked, until, blocks, written)
             self._left.clear()

@@ -23,7 +23,7 @@ class Stores:
     def __init__(self) -> None:
         self.cancelled = 0
         """Stores whose blocks were taken before they were read, or while they were sent."""
-        self._waiting: dict[int, tuple[int, list[int]]] = {}  # order: ranks not ended, blocks
+        self._waiting: dict[int, tuple[int, Order]] = {}  # by id, with ranks that have not ended it
         self._readers: dict[int, set[int]] = {}  # block: orders
 
     def __len__(self) -> int:
@@ -31,27 +31,27 @@ class Stores:
 
     def add(self, order: Order, ranks: int) -> None:
         """Its blocks are read from this step on."""
-        self._waiting[order.id] = ranks, order.blocks
+        self._waiting[order.id] = ranks, order
         for block in order.blocks:
             self._readers.setdefault(block, set()).add(order.id)
 
-    def ended(self, order: int, ranks: int) -> None:
-        """So many ranks are done with it."""
-        found = self._waiting.get(order)
+    def ended(self, number: int, ranks: int) -> None:
+        """So many ranks are done with the order of this id."""
+        found = self._waiting.get(number)
         if found is None:
             return
-        left, blocks = found[0] - ranks, found[1]
+        left, order = found[0] - ranks, found[1]
         if left > 0:
-            self._waiting[order] = left, blocks
+            self._waiting[number] = left, order
             return
-        del self._waiting[order]
-        for block in blocks:
+        del self._waiting[number]
+        for block in order.blocks:
             readers = self._readers[block]
-            readers.discard(order)
+            readers.discard(number)
             if not readers:
                 del self._readers[block]
 
-    def overwritten(self, blocks: Collection[int]) -> list[int]:
+    def overwritten(self, blocks: Collection[int]) -> list[Order]:
         """Orders that read blocks which are about to be written."""
         if not self._readers:
             return []
@@ -59,4 +59,4 @@ class Stores:
         for block in blocks:
             found |= self._readers.get(block, set())
         self.cancelled += len(found)
-        return sorted(found)
+        return [self._waiting[number][1] for number in sorted(found)]
