@@ -106,8 +106,9 @@ class Scheduler:
         return tracked
 
     def _may_ask(self, tracked: Tracked) -> bool:
-        """Whether the request has blocks that are kept; what is there is not stored again."""
-        return tracked.stores_allowed and bool(tracked.request.block_hashes)
+        """Whether an answer would help: to load, or at least not to store what is there."""
+        wanted = tracked.denied is None or not tracked.present
+        return wanted and tracked.stores_allowed and bool(tracked.request.block_hashes)
 
     def _ask(self, tracked: Tracked) -> None:
         tracked.question = self.lookups.ask(tracked.prompt(self.session.namespace))
