@@ -62,7 +62,8 @@ class Places:
         own = group_of(key)
         if len(self.groups) == 1:
             order = list(ends)
-            return order[ends[key] // self.chunk_tokens - 1 :]
+            at = ends[key] // self.chunk_tokens - 1
+            return order[at:] if order[at] == key else None
         by_group: dict[int, list[bytes]] = {group: [] for group in self.groups}
         for each in ends:
             by_group[group_of(each)].append(each)

@@ -11,6 +11,7 @@ once, none left after `drain_jobs`.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Collection
 from typing import Any
 
@@ -46,6 +47,8 @@ from keepwarm.planner import Planner
 WHERE = "secondary_tiers, KeepwarmTier"
 VLLM_KEYS = ("locality",)
 DRAIN_S = 0.05
+HELD_MAX = 1024
+PACE = 512 << 20  # bytes a second that a job may count on, beside its deadline
 CLOSE_S = 1.0
 
 
@@ -108,7 +111,8 @@ class KeepwarmTier(SecondaryTierManager):
         self._hits: list[tuple[Asking, bytes]] = []  # of this step, and not in a job yet
         self._hits_given = 0
         self._step = 0
-        self.held_s: list[float] = []
+        self.held_s: deque[float] = deque(maxlen=HELD_MAX)
+        """how long each of the last requests without a restore waited for us"""
         self._ships = Shipment(CATALOGUE, self.figures)
         self._news = False
 
@@ -184,7 +188,7 @@ class KeepwarmTier(SecondaryTierManager):
         request.phase, request.decided_s = Phase.CHOSEN, now_s
         if not request.chosen:
             request.release()
-            self._held(request, now_s)
+            self.held_s.append(now_s - (request.began_s or now_s))
 
     def _wanted(self, request: Asking, answer: Answer) -> list[bytes]:
         """The prefix of the first group, as far as the planner restores it."""
@@ -225,11 +229,6 @@ class KeepwarmTier(SecondaryTierManager):
         taken = sum(len(request.chosen) for request in self.requests.values())
         return max(0, self._room_max() - taken)
 
-    def _held(self, request: Asking, now_s: float) -> None:
-        """How long a request with nothing to restore waited for us."""
-        if request.began_s is not None:
-            self.held_s = [*self.held_s[-1023:], now_s - request.began_s]
-
     @guarded(nothing)
     def on_schedule_end(self, context: Any) -> None:
         """After jobs were submitted: what was promised and is in none had no slot."""
@@ -263,7 +262,7 @@ class KeepwarmTier(SecondaryTierManager):
         keys = set(job_metadata.keys)
         self._hits = [hit for hit in self._hits if hit[0] is not request or hit[1] not in keys]
         predicted_s = request.predicted_s if request is not None else 0.0
-        self._submit(job_metadata, self.settings.load_deadline_s + 2 * predicted_s)
+        self._submit(job_metadata, self.settings.load_deadline_s, 2 * predicted_s)
 
     def submit_store(self, job_metadata: TransferJob) -> None:
         """Blocks that have just reached the host pool."""
@@ -271,11 +270,13 @@ class KeepwarmTier(SecondaryTierManager):
         if request is None or request.spanning:
             self.jobs.fail(job_metadata)
             return
-        self._submit(job_metadata, self.settings.store_deadline_s)
+        self._submit(job_metadata, self.settings.store_deadline_s, 0.0)
 
-    def _submit(self, job: TransferJob, deadline_s: float) -> None:
+    def _submit(self, job: TransferJob, deadline_s: float, bytes_s: float) -> None:
+        """`bytes_s` is what its bytes were predicted to take, doubled."""
+        bytes_s = max(bytes_s, len(job.keys) * self.pool.row_bytes / PACE)
         try:
-            self.jobs.submit(job, deadline_s)
+            self.jobs.submit(job, deadline_s + bytes_s)
         except Exception as error:  # what has not been started is reported as failed
             note("KeepwarmTier.submit", error)
 
@@ -326,10 +327,10 @@ class KeepwarmTier(SecondaryTierManager):
             self.jobs.abandon()
         self._hits.clear()
         changed = not self.settings.weights_fixed
-        if changed:
-            self.session.move("the engine's caches were reset, its weights may have changed")
         for request in self.requests.values():
             request.again(spanning=changed)
+        if changed:
+            self.session.move("the engine's caches were reset, its weights may have changed")
 
     @guarded(nothing)
     def touch(self, keys: Collection[bytes], req_context: Any) -> None:
