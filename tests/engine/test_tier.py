@@ -74,8 +74,8 @@ def test_what_the_host_pool_and_the_device_have_is_not_asked_for(
 
 @pytest.mark.usefixtures("tier")
 def test_a_mixed_batch_gets_its_own_blocks(engine: Engine) -> None:
-    shared = prompt(20, 640)
-    prompts = [shared[: 64 * n] + prompt(21 + n, 50 * n) for n in range(1, 9)]
+    shared = prompt(20, 320)
+    prompts = [shared[: 64 * n] + prompt(21 + n, 50 * n) for n in range(1, 6)]
     expected = [reference(engine, tokens).tokens for tokens in prompts]
     engine.forget(connector=True)
     names = [engine.add(tokens) for tokens in prompts * 2]

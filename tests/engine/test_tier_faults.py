@@ -17,6 +17,7 @@ from nodes import short_folder
 
 from engine.harness import Engine, prompt
 from engine.tiers import (
+    BRIEF,
     assert_at_rest,
     assert_books_agree,
     connector,
@@ -44,7 +45,7 @@ def proxy(node: NodeProcess) -> Iterator[FaultProxy]:
 @pytest.fixture(scope="module")
 def engine(make_engine: Callable[..., Engine], node: NodeProcess, proxy: FaultProxy) -> Engine:
     node.stop()  # an engine starts without a node, and finds it later
-    engine = make_engine("tiny", connector(proxy.address))
+    engine = make_engine("tiny", connector(proxy.address, **BRIEF))
     tier = tier_of(engine)
     assert tier.session.problem is not None
     answer = engine.ask(prompt(1, 100))

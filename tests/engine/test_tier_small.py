@@ -13,6 +13,7 @@ from keepwarm.testing import NodeProcess
 
 from engine.harness import BLOCK_TOKENS, Engine, prompt
 from engine.tiers import (
+    BRIEF,
     assert_at_rest,
     assert_books_agree,
     connector,
@@ -31,7 +32,7 @@ SETTLES_S_MAX = 120.0
 def engine(make_engine: Callable[..., Engine], node: NodeProcess) -> Engine:
     return make_engine(
         "tiny",
-        connector(node.address, chunks=HOST_CHUNKS),
+        connector(node.address, chunks=HOST_CHUNKS, **BRIEF),
         max_model_len=1024,
         num_gpu_blocks_override=DEVICE_BLOCKS,
     )

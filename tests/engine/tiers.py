@@ -13,6 +13,13 @@ from engine.harness import BLOCK_TOKENS, Answer, Engine
 
 BLOCK_BYTES = BLOCK_TOKENS * 8192  # of the model "tiny"
 OURS = "keepwarm.connectors.vllm"
+# A busy machine must not turn hits into misses; where nodes hang, tests have less patience.
+PATIENT: dict[str, Any] = {
+    "lookup_deadline_s": 10.0,
+    "load_deadline_s": 20.0,
+    "store_deadline_s": 20.0,
+}
+BRIEF: dict[str, Any] = {"lookup_deadline_s": 1.0, "load_deadline_s": 2.0, "store_deadline_s": 2.0}
 
 
 def connector(
@@ -40,7 +47,7 @@ def connector(
             "spec_name": "HostTieringSpec",
             "spec_module_path": OURS,
             "cpu_bytes_to_use": chunks * BLOCK_BYTES,
-            "secondary_tiers": [tier | settings],
+            "secondary_tiers": [tier | PATIENT | settings],
         }
     }
 
