@@ -77,7 +77,7 @@ mod streams {
     };
 
     const LINE: usize = 64;
-    const PREFETCH_BYTES: usize = 1024;
+    const PREFETCH_BYTES: usize = 4096;
 
     /// Cuts a block into the lines that are whole in the destination, and its two ends.
     ///

@@ -13,8 +13,9 @@ const CACHED: u8 = 1;
 const STREAM: u8 = 2;
 /// Half a stripe: one register.
 const HALF: usize = 32;
-/// How far the loads run ahead of the hash; the hardware's own prefetch stops at each 4 KiB.
-const PREFETCH_BYTES: usize = 1024;
+/// How far the lines are asked for ahead of the loads: the hardware's own prefetch stops at each
+/// 4 KiB. At 1 KiB copies of 2 MiB blocks run at two thirds of this speed (Sapphire Rapids).
+const PREFETCH_BYTES: usize = 4096;
 
 /// # Safety
 /// The CPU has AVX2; `src` is readable for `stripes * 64` bytes.
