@@ -10,6 +10,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUST_SOURCES := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 STAMPS := $(VENV)/stamps
+# What the native core is built as. Whoever tests builds it as the tests are, with assertions: all of
+# it is then compiled once.
+PROFILE ?= release
 FUZZ_SECONDS ?= 30
 FILES ?=
 PEERS ?= mooncake valkey
@@ -21,7 +24,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 help: ## list these verbs
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(STAMPS)/built ## create .venv with pinned tools and build Keepwarm into it (about 2 minutes, once)
+setup: $(STAMPS)/built-$(PROFILE) ## create .venv with pinned tools and build Keepwarm into it (about 2 minutes, once)
 
 demo: setup ## a node at work on coding-agent sessions: two clients, every byte verified, kill -9 in the middle
 	@mkdir -p out
@@ -34,7 +37,7 @@ demo-vllm: setup ## two real vLLM replicas share a node: time to first token, an
 check: setup ## format, lints, types, stubs, and the repository's own rules; no test of behaviour
 	@echo "== rustfmt, clippy"
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --quiet -- -D warnings
+	cargo clippy --workspace --all-targets --profile checked --quiet -- -D warnings
 	cargo metadata --locked --format-version 1 --manifest-path fuzz/Cargo.toml >/dev/null
 	@echo "== ruff, mypy, stubtest"
 	$(BIN)/ruff format --check .
@@ -45,7 +48,9 @@ check: setup ## format, lints, types, stubs, and the repository's own rules; no 
 	@echo "== the repository's own rules"
 	$(BIN)/python -m pytest -q tests/test_tidy.py
 
-test: test-rust fuzz test-python ## all tests at their short sizes: Rust, fuzzers (FUZZ_SECONDS=30 each), Python
+test: test-rust ## all tests at their short sizes: Rust, then fuzzers (FUZZ_SECONDS=30 each) beside Python
+	@# Python's tests wait for most of their time; the fuzzers take what they leave.
+	$(MAKE) --no-print-directory -j2 fuzz test-python
 
 test-rust: setup
 	@echo "== Rust tests, optimised, with debug assertions"
@@ -77,7 +82,7 @@ bench-peers: setup ## install what bench compares with: PEERS="mooncake valkey";
 
 fuzz: ## every parser under libFuzzer, FUZZ_SECONDS each (30)
 	@echo "== fuzzers, $(FUZZ_SECONDS) s each"
-	SECONDS_EACH=$(FUZZ_SECONDS) fuzz/run.sh
+	SECONDS_EACH=$(FUZZ_SECONDS) nice -n 19 fuzz/run.sh
 
 fmt: setup ## format the sources in place
 	cargo fmt --all
@@ -127,7 +132,8 @@ $(STAMPS)/tools: requirements/dev.txt $(STAMPS)/venv
 	$(BIN)/pip install -q --require-hashes -r requirements/dev.txt
 	@touch $@
 
-$(STAMPS)/built: $(STAMPS)/tools $(RUST_SOURCES) pyproject.toml
+$(STAMPS)/built-$(PROFILE): $(STAMPS)/tools $(RUST_SOURCES) pyproject.toml
 	@echo "== building the native core and installing keepwarm into $(VENV)"
-	$(BIN)/maturin develop --release --locked --quiet
+	@rm -f $(STAMPS)/built-*
+	$(BIN)/maturin develop --profile $(PROFILE) --locked --quiet
 	@touch $@
