@@ -146,6 +146,7 @@ impl Bench {
             let mut hold = Some(Box::new(self.buffers.clone()) as Hold);
             let spots = self.tier.append(&self.stream, self.tier.sequence(), &blocks, &mut hold);
             all.extend(spots.expect("appended"));
+            self.tier.prepare();
         }
         all
     }

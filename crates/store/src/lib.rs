@@ -46,7 +46,9 @@ mod told;
 pub mod types;
 
 pub use clock::{ManualClock, SystemClock};
-pub use cold::{Drained, FlashCounters, FlashShed, FlashStats, FlashTenantStats, RecoveryStats};
+pub use cold::{
+    Drained, FlashCounters, FlashShed, FlashStats, FlashTenantStats, Prefetched, RecoveryStats,
+};
 pub use config::{FlashAdmission, FlashConfig, Limits, PolicyKind, StoreConfig, TenantConfig};
 pub use error::{AttachError, StoreError};
 pub use events::{Event, EventBatch, EventFilter, EventKind};

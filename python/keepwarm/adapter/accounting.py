@@ -123,15 +123,14 @@ class Accounting:
     ) -> None:
         """Why an answer's blocks from `chosen` on are computed again, one reason each.
 
-        Hits of the prefix that were not chosen are `declined`. What is missing is `miss`, the
-        node's reason for the first; what is here and behind one that is missing is behind a gap.
+        Hits of the prefix that were not chosen are `declined`, the first that is missing is `miss`,
+        and all behind it are behind a gap.
         """
         prefix = next((at for at, hit in enumerate(hits) if not hit), len(hits))
         self.missed(request, declined, (prefix - min(chosen, prefix)) * block_tokens)
-        behind = sum(map(bool, hits[prefix:]))
-        missing = len(hits) - prefix - behind
-        self.missed(request, miss or Recomputed.ABSENT, missing * block_tokens)
-        self.missed(request, Recomputed.AFTER_GAP, behind * block_tokens)
+        if prefix < len(hits):
+            self.missed(request, miss or Recomputed.ABSENT, block_tokens)
+            self.missed(request, Recomputed.AFTER_GAP, (len(hits) - prefix - 1) * block_tokens)
 
     def preempted(self, request: str) -> None:
         """Preempted before its first output: counted as it was first admitted."""

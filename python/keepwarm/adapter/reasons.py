@@ -37,7 +37,7 @@ class Recomputed(StrEnum):
     HOST_POOL_FULL = "host_pool_full"
     """it is here, and the engine's host pool has no room for it"""
     AFTER_GAP = "after_gap"
-    """it is here, behind a block that is not"""
+    """behind a block that is not restored"""
     PARTIAL_BLOCK = "partial_block"
     """the rest of a prompt that fills no block"""
     LAST_TOKEN = "last_token"

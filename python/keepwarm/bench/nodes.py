@@ -45,7 +45,7 @@ class Client:
         count = self._shape.blocks
         for first in range(0, self._shape.total - count + 1, count):
             keys, places = self.keys(first, count), source.places(first)
-            _all(self.space.put_from(keys, places, deadline_s=DEADLINE_S), Status.STORED)
+            stored(self.space.put_from(keys, places, deadline_s=DEADLINE_S))
 
     def check(self, source: Blocks, to: Blocks) -> None:
         """One round's bytes are those that were put."""
@@ -71,7 +71,7 @@ class Client:
         self.space.drop(keys, deadline_s=DEADLINE_S)
         with Timer(self._shape.nbytes, self._pid) as timer:
             outcomes = self.space.put_from(keys, places, deadline_s=DEADLINE_S)
-        _all(outcomes, Status.STORED)
+        stored(outcomes)
         return timer.round
 
 
@@ -92,6 +92,11 @@ class Timer:
         seconds = time.perf_counter() - self._start
         cpu = cpu_seconds(self._pid) - self._cpu if self._pid else None
         self.round = Round(seconds, self._nbytes, cpu)
+
+
+def stored(outcomes: Sequence[Outcome]) -> None:
+    """All puts were."""
+    _all(outcomes, Status.STORED)
 
 
 def _all(outcomes: Sequence[Outcome], wanted: Status) -> None:

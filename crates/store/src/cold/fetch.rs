@@ -14,10 +14,19 @@ use crate::types::{BlockKey, Epoch, MissReason, NamespaceId};
 
 /// How often a reader begins again because what had come back was gone before it could pin it.
 const TRIES_MAX: u32 = 3;
-/// Blocks of one `prefetch` take at most one part in this many of the arena.
-const PREFETCH_SHARE: u64 = 8;
+/// Blocks that come back ahead of their reads take at most one part in this many of the arena.
+const PREFETCH_SHARE: u64 = 4;
 /// And no more than fills the devices' queues.
 const PREFETCH_MAX: u64 = 64 << 20;
+
+/// What a prefetch did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prefetched {
+    /// Blocks on their way.
+    pub begun: u32,
+    /// How many of the keys, in order, need not be asked for again.
+    pub seen: usize,
+}
 
 impl Session {
     /// Bytes of blocks that are worth bringing back ahead of their reads; none without flash.
@@ -27,29 +36,30 @@ impl Session {
     }
 
     /// Begins to bring back those of `keys` that are on flash alone, in order, so that the reads
-    /// that follow overlap. Not a use, and no promise: what finds no room is left where it is.
-    /// Returns how many are on their way.
-    pub fn prefetch(&self, ns: NamespaceId, epoch: Epoch, keys: &[BlockKey]) -> u32 {
-        let Some(flash) = &self.store.flash else { return 0 };
-        let Ok(mut inner) = self.enter(ns, epoch) else { return 0 };
+    /// that follow overlap. Not a use, and no promise: it ends at the first that finds no room.
+    pub fn prefetch(&self, ns: NamespaceId, epoch: Epoch, keys: &[BlockKey]) -> Prefetched {
+        let mut found = Prefetched { begun: 0, seen: keys.len() };
+        let Some(flash) = &self.store.flash else { return found };
+        let Ok(mut inner) = self.enter(ns, epoch) else { return found };
         let most = self.store.arena.bytes() / PREFETCH_SHARE;
-        let (mut begun, mut bytes) = (0, 0);
-        for key in &keys[..keys.len().min(KEYS_MAX)] {
+        let mut bytes = 0;
+        for (at, key) in keys[..keys.len().min(KEYS_MAX)].iter().enumerate() {
             let Some((name, length)) = self.store.flight_to(&mut inner, ns.0, *key) else {
                 continue;
             };
             bytes += length;
             let tenant = inner.namespaces.at(ns.0).tenant;
             if bytes > most || !inner.cold().flights.join(name, tenant, length, false) {
+                found.seen = at;
                 break;
             }
-            begun += 1;
+            found.begun += 1;
         }
         drop(inner);
-        if begun > 0 {
+        if found.begun > 0 {
             flash.ring();
         }
-        begun
+        found
     }
 }
 

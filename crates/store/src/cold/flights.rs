@@ -45,6 +45,9 @@ struct Flight {
     bytes: u64,
 }
 
+/// Flights that nobody waits for leave one part in this many of the bytes to those who do.
+const WAITED_SHARE: u64 = 4;
+
 /// All flights; their number is bounded.
 #[derive(Debug)]
 pub(crate) struct Flights {
@@ -90,7 +93,8 @@ impl Flights {
             return true;
         }
         let is_full = self.by_name.len() >= self.max || self.by_tenant[tenant] >= self.share;
-        if is_full || (self.bytes > 0 && self.bytes + bytes > self.bytes_max) {
+        let kept = if waits { 0 } else { self.bytes_max / WAITED_SHARE };
+        if is_full || (self.bytes > 0 && self.bytes + bytes > self.bytes_max - kept) {
             return false;
         }
         let waiters = u32::from(waits);
@@ -171,11 +175,13 @@ mod tests {
     fn number_and_bytes_are_bounded() {
         let mut flights = Flights::new(8, 100, 2);
         assert!(flights.join(name(1), 0, 500, false), "one may be as large as it likes");
-        assert!(!flights.join(name(2), 0, 1, false));
+        assert!(!flights.join(name(2), 0, 1, true));
         flights.start();
         flights.end(name(1), Ended::Gone);
-        assert!(flights.join(name(2), 0, 50, false) && flights.join(name(3), 0, 50, false));
-        assert!(!flights.join(name(4), 0, 0, false), "a quarter of them");
-        assert!(flights.join(name(4), 1, 0, false) && !flights.join(name(5), 1, 1, false));
+        assert!(flights.join(name(2), 0, 50, false));
+        assert!(!flights.join(name(3), 0, 50, false), "a quarter is for those who wait");
+        assert!(flights.join(name(3), 0, 50, true));
+        assert!(!flights.join(name(4), 0, 0, true), "a quarter of them");
+        assert!(flights.join(name(4), 1, 0, true) && !flights.join(name(5), 1, 1, true));
     }
 }

@@ -42,6 +42,7 @@ mod writer;
 pub use counters::{FlashCounters, FlashShed};
 pub use drain::Drained;
 pub(crate) use entry::ColdSlot;
+pub use fetch::Prefetched;
 pub(crate) use sight::Left;
 pub(crate) use state::Cold;
 pub use stats::{FlashStats, FlashTenantStats, RecoveryStats};

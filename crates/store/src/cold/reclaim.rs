@@ -16,8 +16,6 @@ use crate::tiers::{DeviceState, SegmentInfo, SegmentRef, StreamId};
 const SPARE: u64 = 1;
 /// Entries that leave under one hold of the lock.
 const HOLD_MAX: u32 = 512;
-/// Entries of a segment at most: the loop over a chain ends.
-const CHAIN_MAX: u32 = u32::MAX;
 
 impl Cold {
     /// Whether a segment's blocks may be taken out of it now.
@@ -52,6 +50,7 @@ impl Store {
     /// Takes segments back until a few are free, and the index has room.
     pub(super) fn keep_segments_free(&self) {
         let Some(flash) = &self.flash else { return };
+        let mut tidying = flash.tidying.lock();
         loop {
             let status = flash.tier().status();
             let is_live = status.devices.iter().any(|device| device.state == DeviceState::Live);
@@ -63,11 +62,26 @@ impl Store {
             if !self.reclaim_one() {
                 return;
             }
+            *tidying += 1;
         }
     }
 
-    /// Whether the tenant may begin one more segment.
-    pub(super) fn is_within_flash_quota(&self, tenant: usize) -> bool {
+    /// Takes a segment of the tenant back if it may not begin one more. False: none could be had.
+    pub(super) fn keep_within_flash_quota(&self, tenant: usize) -> bool {
+        let flash = self.flash.as_ref().expect("called with flash");
+        if self.is_within_flash_quota(tenant) {
+            return true;
+        }
+        let mut tidying = flash.tidying.lock();
+        let is_within = self.is_within_flash_quota(tenant);
+        if !is_within && self.reclaim_of(tenant) {
+            *tidying += 1;
+            return true;
+        }
+        is_within
+    }
+
+    fn is_within_flash_quota(&self, tenant: usize) -> bool {
         let mut inner = self.lock();
         let cold = inner.cold();
         let own = &cold.tenants[tenant];
@@ -154,8 +168,12 @@ impl Store {
     /// Takes every block out of a segment. False: a lease or a read holds it.
     fn empty_segment(&self, number: u32, why: Left) -> bool {
         let mut inner = self.lock();
-        let mut next = inner.cold().index.first_of(number);
-        for step in 1..CHAIN_MAX {
+        let (mut next, most) = {
+            let index = &inner.cold().index;
+            (index.first_of(number), index.capacity())
+        };
+        // A chain has no more entries than there are.
+        for step in 1..=most {
             let Some(slot) = next else { break };
             if inner.cold().index.segment(number).pins > 0 && why == Left::Evicted {
                 return false;

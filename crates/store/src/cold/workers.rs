@@ -26,6 +26,10 @@ const STACK_BYTES: usize = 1 << 20;
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 /// Threads that bring blocks back, at most: one fills a few devices.
 const PROMOTERS_MAX: usize = 4;
+/// Threads that write: two more than there are devices, so that a device is busy while one batch
+/// ends and the next is chosen, and while lives begin.
+const WRITERS_MORE: usize = 2;
+const WRITERS_MAX: usize = 6;
 
 /// Rounds of housekeeping from one look at the devices to the next.
 const LOOK_AFTER_TURNS: u32 = 10;
@@ -80,6 +84,8 @@ pub(crate) struct Flash {
     pub by_hand: Option<Mutex<Promoter>>,
     /// One at a time takes segments back.
     pub reclaiming: Mutex<()>,
+    /// One at a time decides whether a segment is to be taken back; inside, how many were.
+    pub tidying: Mutex<u64>,
     /// Shared from an append until its blocks are indexed; alone while a segment goes, which
     /// would else look empty and be given away.
     pub settling: RwLock<()>,
@@ -109,6 +115,7 @@ impl Flash {
             threads: Mutex::new(Vec::new()),
             by_hand,
             reclaiming: Mutex::new(()),
+            tidying: Mutex::new(0),
             settling: RwLock::new(()),
             is_short: AtomicBool::new(false),
             turns: AtomicU32::new(0),
@@ -141,7 +148,9 @@ impl Flash {
                 fetch(bell, store, promoter);
             })?);
         }
-        threads.push(spawn("keepwarm-flash", store, write)?);
+        for _ in 0..(devices + WRITERS_MORE).min(WRITERS_MAX) {
+            threads.push(spawn("keepwarm-flash", store, write)?);
+        }
         threads.push(spawn("keepwarm-claim", store, |_, store| {
             if let Some(store) = store.upgrade() {
                 store.recover_flash();

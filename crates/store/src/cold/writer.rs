@@ -123,9 +123,7 @@ impl Store {
         let batch = self.choose(&mut inner, tenant, now);
         drop(inner);
         self.write(batch);
-        if !self.is_within_flash_quota(tenant) {
-            self.reclaim_of(tenant);
-        }
+        self.keep_within_flash_quota(tenant);
         Wrote::Some
     }
 
@@ -235,6 +233,7 @@ impl Store {
         drop((inner, appended));
         // The pins go without the lock: each takes it.
         drop(hold);
+        self.flash.as_ref().expect("a writer has a tier").tier().prepare();
         indexed
     }
 
@@ -273,10 +272,11 @@ impl Store {
     ) -> Result<(Vec<Spot>, RwLockReadGuard<'_, ()>), FlashShed> {
         let tenant = stream.id.0 as usize;
         let flash = self.flash.as_ref().expect("a writer has a tier");
-        if !self.is_within_flash_quota(tenant) && !self.reclaim_of(tenant) {
+        if !self.keep_within_flash_quota(tenant) {
             return Err(FlashShed::Space);
         }
         for _ in 0..=RECLAIMS_MAX {
+            let taken_back = *flash.tidying.lock();
             let settling = flash.settling.read();
             let error = match flash.tier().append(stream, as_of, blocks, hold) {
                 Ok(spots) => return Ok((spots, settling)),
@@ -286,8 +286,13 @@ impl Store {
             drop(settling);
             match error {
                 error if error.retry() == Retry::AfterReclaim => {
-                    if !self.reclaim_one() {
-                        return Err(FlashShed::Space);
+                    let mut tidying = flash.tidying.lock();
+                    // Another writer may have made room meanwhile.
+                    if *tidying == taken_back {
+                        if !self.reclaim_one() {
+                            return Err(FlashShed::Space);
+                        }
+                        *tidying += 1;
                     }
                 }
                 TierError::TooLarge { .. } => return Err(FlashShed::TooLarge),

@@ -324,6 +324,10 @@ impl Tier for FlashTier {
         result
     }
 
+    fn prepare(&self) {
+        self.shards.iter().filter(|shard| shard.is_live()).for_each(|shard| shard.prepare());
+    }
+
     fn segments(&self, stream: StreamId) -> Vec<SegmentInfo> {
         let mut found = Vec::new();
         for shard in self.shards.iter().filter(|shard| !shard.is_fenced()) {

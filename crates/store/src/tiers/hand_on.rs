@@ -25,6 +25,10 @@ macro_rules! hand_on {
             self.below.flush()
         }
 
+        fn prepare(&self) {
+            self.below.prepare();
+        }
+
         fn segments(&self, stream: $crate::tiers::StreamId) -> Vec<$crate::tiers::SegmentInfo> {
             self.below.segments(stream)
         }

@@ -95,6 +95,10 @@ pub trait Tier: Send + Sync {
     /// `Io`, `Deadline`: on the device named it may not survive.
     fn flush(&self) -> Result<(), TierError>;
 
+    /// Makes ready what the next appends will need, beside those of other threads: one that finds
+    /// nothing ready does it itself, and takes that much longer.
+    fn prepare(&self) {}
+
     /// A stream's segments, oldest life first.
     fn segments(&self, stream: StreamId) -> Vec<SegmentInfo>;
 
@@ -155,6 +159,10 @@ impl Tier for Box<dyn Tier> {
 
     fn flush(&self) -> Result<(), TierError> {
         (**self).flush()
+    }
+
+    fn prepare(&self) {
+        (**self).prepare();
     }
 
     fn segments(&self, stream: StreamId) -> Vec<SegmentInfo> {

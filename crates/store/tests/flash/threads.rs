@@ -4,7 +4,7 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use keepwarm_store::tiers::MemMedium;
-use keepwarm_store::{FlashAdmission, StoreConfig};
+use keepwarm_store::{FlashAdmission, Prefetched, StoreConfig};
 
 use crate::common::{key, scaled, seed};
 use crate::fixture::{EPOCH, Fixture};
@@ -64,8 +64,9 @@ fn a_prefetch_brings_blocks_back() {
         settle(&fixture);
     }
     let keys: Vec<_> = (0..4).map(key).collect();
-    assert_eq!(fixture.session.prefetch(fixture.ns, EPOCH, &keys), 4);
-    assert_eq!(fixture.session.prefetch(fixture.ns, EPOCH, &[key(79), key(1000)]), 0);
+    let prefetch = |keys: &[_]| fixture.session.prefetch(fixture.ns, EPOCH, keys);
+    assert_eq!(prefetch(&keys), Prefetched { begun: 4, seen: 4 });
+    assert_eq!(prefetch(&[key(79), key(1000)]), Prefetched { begun: 0, seen: 2 });
     settle(&fixture);
     assert_eq!(fixture.counters().promoted, 4);
     (0..4).for_each(|number| fixture.read(number, LEN));

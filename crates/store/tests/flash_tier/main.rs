@@ -7,6 +7,7 @@ mod damage;
 mod faults;
 mod files;
 mod kill;
+mod order;
 
 use std::sync::Arc;
 

@@ -52,7 +52,7 @@ _REMEDIES = {
     "the node (docs/vllm.md), or planner=always if you know better",
     "host_pool_full": "vLLM's host pool has no room: raise cpu_bytes_to_use, or use the direct "
     "connector",
-    "after_gap": "they are here, and blocks in front of them are not: see the other reasons",
+    "after_gap": "blocks in front of them are missing: look at the other reasons first",
     "partial_block": "prompts are shorter than a block, or end inside one: smaller blocks",
     "last_token": "prompts end where a block ends: nothing to do",
     "load_failed": "loads fail after they were promised: run keepwarm doctor node, and look at the "

@@ -24,6 +24,9 @@ struct State {
     write_error: Option<i32>,
     flush_error: Option<i32>,
     hangs: bool,
+    /// The next write is kept until released.
+    keeps_next: bool,
+    keeps: bool,
     short_writes: bool,
     changes_reads: bool,
 }
@@ -52,6 +55,22 @@ impl DeviceFaults {
     /// Nothing completes any more; what is submitted is done once released.
     pub fn hang(&self, hangs: bool) {
         self.set(|state| state.hangs = hangs);
+    }
+
+    /// The next write does not complete until released; others do.
+    pub fn keep_next_write(&self) {
+        self.set(|state| (state.keeps_next, state.keeps) = (true, true));
+    }
+
+    /// The write that is kept goes on.
+    pub fn release_write(&self) {
+        self.set(|state| (state.keeps_next, state.keeps) = (false, false));
+    }
+
+    /// Whether a write is kept now.
+    pub fn keeps_write(&self) -> bool {
+        let state = self.state.lock();
+        state.keeps && !state.keeps_next
     }
 
     /// Writes of more than a page do only their first.
@@ -103,7 +122,8 @@ impl Device for FaultyDevice {
     fn queue(&self, depth: usize) -> io::Result<Box<dyn IoQueue>> {
         let below = self.below.queue(depth)?;
         let (hung, done, reads) = (VecDeque::new(), VecDeque::new(), Vec::new());
-        Ok(Box::new(FaultyQueue { below, faults: self.faults.clone(), hung, done, reads }))
+        let faults = self.faults.clone();
+        Ok(Box::new(FaultyQueue { below, faults, hung, kept: None, done, reads }))
     }
 }
 
@@ -111,6 +131,7 @@ struct FaultyQueue {
     below: Box<dyn IoQueue>,
     faults: Arc<DeviceFaults>,
     hung: VecDeque<Io>,
+    kept: Option<Io>,
     done: VecDeque<IoDone>,
     /// Where reads go whose bytes are to be changed.
     reads: Vec<(u64, Piece)>,
@@ -153,11 +174,18 @@ impl FaultyQueue {
 
 impl IoQueue for FaultyQueue {
     fn submit(&mut self, io: Io) {
-        let state = *self.faults.state.lock();
-        if state.hangs || !self.hung.is_empty() {
+        let mut state = self.faults.state.lock();
+        if state.keeps_next && io.kind == IoKind::Write {
+            state.keeps_next = false;
+            self.kept = Some(io);
+            return;
+        }
+        let now = *state;
+        drop(state);
+        if now.hangs || !self.hung.is_empty() {
             self.hung.push_back(io)
         } else {
-            self.pass(io, state)
+            self.pass(io, now)
         }
     }
 
@@ -165,14 +193,14 @@ impl IoQueue for FaultyQueue {
         let end = Instant::now() + wait;
         let faults = self.faults.clone();
         let mut state = faults.state.lock();
-        while state.hangs {
+        while state.hangs || (self.kept.is_some() && state.keeps) {
             if faults.changed.wait_until(&mut state, end).timed_out() {
                 return None;
             }
         }
         let now = *state;
         drop(state);
-        while let Some(io) = self.hung.pop_front() {
+        for io in self.kept.take().into_iter().chain(std::mem::take(&mut self.hung)) {
             self.pass(io, now);
         }
         if let Some(done) = self.done.pop_front() {

@@ -1,7 +1,5 @@
 //! Appends on one device: plan and take the places under the lock, write without it.
 
-use parking_lot::MutexGuard;
-
 use super::plan::{Lack, Run, commit, plan};
 use super::segments::RESERVED;
 use super::shard::{Call, Shard};
@@ -22,7 +20,9 @@ const PIECES_MAX: usize = 512;
 const ATTEMPTS: usize = 8;
 
 impl Shard {
-    /// Appends all blocks or none; `NoSegment` changes nothing.
+    /// Appends all blocks or none; `NoSegment` changes nothing. Appends to one segment are written
+    /// beside each other and end in the order of their places: a restart finds a record only
+    /// behind all that lie before it, and what has returned must be found.
     pub fn append(
         &self,
         stream: &Stream,
@@ -31,16 +31,21 @@ impl Shard {
         hold: &mut Option<Hold>,
     ) -> Result<Vec<Spot>, TierError> {
         let runs = self.take_places(stream, as_of, blocks)?;
-        let mut ahead = self.take_ahead(&runs);
+        let turns: Vec<Turn<'_>> = runs.iter().map(|run| Turn::of(self, run)).collect();
         let mut result = Ok(());
-        for run in &runs {
+        for (run, turn) in runs.iter().zip(turns) {
             if result.is_ok() {
-                result = self.write_run(run, blocks, ahead.take(), hold);
+                result = self.write_run(run, blocks, hold);
+                if let Err(error) = &result {
+                    self.stop_writes(format!("an append failed: {error}"));
+                }
             }
-            self.end_run(run);
+            if !turn.end(result.is_ok()) && result.is_ok() {
+                let error = "one before it in its segment failed".to_owned();
+                result = Err(TierError::Io { device: self.name(), what: "append", error });
+            }
         }
         if let Err(error) = result {
-            self.stop_writes(format!("an append failed: {error}"));
             runs.iter().for_each(|run| self.disown(run));
             return Err(error);
         }
@@ -119,30 +124,30 @@ impl Shard {
         (headers, writes)
     }
 
-    /// Segments whose next lives begin beside this append, which took the last that was ready: the
-    /// next to roll over then waits for no flush.
-    fn take_ahead(&self, runs: &[Run]) -> Option<Ahead<'_>> {
-        let one = self.preparing.try_lock()?;
-        let mut segments = self.segments.lock();
-        if !runs.iter().any(|run| run.is_new) || segments.ready().len() > 0 {
-            return None;
+    /// Begins the next lives if an append took the last that was ready: the next to roll over then
+    /// waits for no flush. Appends go on beside it.
+    pub fn prepare(&self) {
+        let Some(_one) = self.preparing.try_lock() else { return };
+        let taken = {
+            let mut segments = self.segments.lock();
+            if !segments.is_any_open() || segments.ready().len() > 0 {
+                return;
+            }
+            segments.take_free(BEGIN_MAX, true)
+        };
+        if !taken.is_empty() {
+            // A device that fails here takes no more: the next append finds that out.
+            let _ = self.begin(&taken);
         }
-        let taken = segments.take_free(BEGIN_MAX, true);
-        (!taken.is_empty()).then_some(Ahead { taken, _one: one })
     }
 
     fn write_run(
         &self,
         run: &Run,
         blocks: &[TierBlock<'_>],
-        ahead: Option<Ahead<'_>>,
         hold: &mut Option<Hold>,
     ) -> Result<(), TierError> {
         let mut call = Call::new("append");
-        let next = ahead.as_ref().map(|ahead| self.next_lives(&ahead.taken));
-        for (offset, page) in next.iter().flat_map(|(_, writes)| writes) {
-            call.write_then_flush(*offset, page);
-        }
         let mut writes = Writes {
             at: self.offset(run.header.segment, run.first_page),
             pieces: Vec::new(),
@@ -159,21 +164,7 @@ impl Shard {
             }
         }
         writes.cut(&mut call.requests);
-        let result = self.run(call, hold).map(drop);
-        if let (Some(ahead), Some((headers, _))) = (ahead, next) {
-            let mut segments = self.segments.lock();
-            match result {
-                Ok(()) => segments.begun(&headers),
-                Err(_) => segments.give_back(&ahead.taken),
-            }
-        }
-        result
-    }
-
-    fn end_run(&self, run: &Run) {
-        if let Some(segment) = self.segments.lock().get_mut(run.header.segment) {
-            segment.writers -= 1;
-        }
+        self.run(call, hold).map(drop)
     }
 
     /// What was planned into these segments is not there.
@@ -217,10 +208,52 @@ impl Shard {
     }
 }
 
-/// Free segments to begin beside an append; nobody else begins lives meanwhile.
-struct Ahead<'a> {
-    taken: Vec<u32>,
-    _one: MutexGuard<'a, ()>,
+/// An append's place among those of one segment. One that goes unwritten, a panic's too, cuts off
+/// those behind it.
+struct Turn<'a> {
+    shard: &'a Shard,
+    segment: u32,
+    turn: u32,
+    is_written: bool,
+    is_over: bool,
+}
+
+impl<'a> Turn<'a> {
+    fn of(shard: &'a Shard, run: &Run) -> Turn<'a> {
+        let (segment, turn) = (run.header.segment, run.turn);
+        Turn { shard, segment, turn, is_written: false, is_over: false }
+    }
+
+    /// Whether a restart finds it.
+    fn end(mut self, is_written: bool) -> bool {
+        self.is_written = is_written;
+        self.take()
+    }
+
+    /// Waits for those before it: each ends, since its device's operations do.
+    fn take(&mut self) -> bool {
+        self.is_over = true;
+        let mut segments = self.shard.segments.lock();
+        loop {
+            let segment = segments.get_mut(self.segment).expect("a segment of its device");
+            if segment.ended == self.turn {
+                segment.ended += 1;
+                segment.is_cut |= !self.is_written;
+                let is_found = !segment.is_cut;
+                self.shard.ended.notify_all();
+                return is_found;
+            }
+            self.shard.ended.wait(&mut segments);
+        }
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.take();
+        }
+    }
 }
 
 /// Gathers pieces that lie one after another on the device into writes.

@@ -23,6 +23,8 @@ pub(in crate::flash) struct Run {
     fresh_namespaces: Vec<[u8; 32]>,
     pub blocks: u32,
     pub payload_bytes: u64,
+    /// Appends that took places in the segment before this one.
+    pub turn: u32,
 }
 
 pub(in crate::flash) struct Planned {
@@ -83,6 +85,7 @@ impl Run {
             fresh_namespaces: Vec::new(),
             blocks: 0,
             payload_bytes: 0,
+            turn: segment.begun,
         }
     }
 
@@ -193,7 +196,8 @@ pub(in crate::flash) fn commit(
         segment.next_page = run.end_page;
         segment.position += run.records.len() as u32;
         segment.namespaces.extend(&run.fresh_namespaces);
-        segment.writers += 1;
+        debug_assert_eq!(segment.begun, run.turn);
+        segment.begun += 1;
         segment.blocks += run.blocks;
         segment.live_bytes += run.payload_bytes;
         segment.oldest = segment.oldest.min(sequence);

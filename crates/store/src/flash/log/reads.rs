@@ -168,7 +168,12 @@ impl ReadQueue for FlashReads {
         });
         let pipe = self.pipes[device].as_mut().expect("opened above");
         let (kind, pieces) = (IoKind::Read, read.pieces);
+        let is_idle = pipe.in_flight() == 0;
         pipe.submit(Request { token: slot as u64, kind, offset, pieces, hold: Some(read.hold) });
+        if is_idle {
+            // The device begins while the reads that follow are made ready.
+            pipe.push();
+        }
         Ok(())
     }
 

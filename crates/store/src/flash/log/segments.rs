@@ -35,8 +35,11 @@ pub(in crate::flash) struct Segment {
     pub namespaces: Vec<[u8; 32]>,
     pub next_page: u32,
     pub position: u32,
-    /// Appends under way.
-    pub writers: u32,
+    /// Appends that took places in this life, and those of them that are over, in this order.
+    pub begun: u32,
+    pub ended: u32,
+    /// One of them failed: a restart finds nothing that lies behind it.
+    pub is_cut: bool,
     pub blocks: u32,
     pub live_bytes: u64,
     /// No block that recovery might claim here is older. `u64::MAX`: there is none.
@@ -63,7 +66,9 @@ impl Segments {
             namespaces: Vec::new(),
             next_page: 1,
             position: 0,
-            writers: 0,
+            begun: 0,
+            ended: 0,
+            is_cut: false,
             blocks: 0,
             live_bytes: 0,
             oldest: u64::MAX,
@@ -125,6 +130,11 @@ impl Segments {
     /// The open segment of a stream.
     pub fn open_of(&self, stream: StreamId) -> Option<u32> {
         self.open.iter().find(|(owner, _)| *owner == stream).map(|(_, segment)| *segment)
+    }
+
+    /// Whether some stream appends here.
+    pub fn is_any_open(&self) -> bool {
+        !self.open.is_empty()
     }
 
     /// Lives that appends may take, the first to be used first.
@@ -210,6 +220,7 @@ impl Segments {
         segment.state = state;
         segment.namespaces = Vec::new();
         (segment.next_page, segment.position, segment.blocks) = (1, 0, 0);
+        (segment.begun, segment.ended, segment.is_cut) = (0, 0, false);
         segment.live_bytes = 0;
     }
 
@@ -218,8 +229,8 @@ impl Segments {
         match segment.state {
             State::Unclaimed => return Err(TierError::Busy { what: "recovery", limit: 1 }),
             State::Removals => return Err(TierError::Gone),
-            _ if segment.writers > 0 => {
-                let limit = segment.writers.into();
+            _ if segment.begun > segment.ended => {
+                let limit = (segment.begun - segment.ended).into();
                 return Err(TierError::Busy { what: "appends to the segment", limit });
             }
             _ => {}

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use super::Order;
 use super::removal_log::RemovalLog;
@@ -27,6 +27,8 @@ pub(in crate::flash) struct Shard {
     pub device: Arc<dyn Device>,
     pub superblock: Mutex<Superblock>,
     pub segments: Mutex<Segments>,
+    /// An append ended somewhere.
+    pub ended: Condvar,
     pub removal_log: Mutex<RemovalLog>,
     /// One thread at a time begins lives.
     pub preparing: Mutex<()>,
@@ -57,25 +59,18 @@ pub(in crate::flash) struct Call {
     pub buffers: Vec<AlignedBuffer>,
 }
 
-/// Requests that a flush follows, beside all others.
-const FLUSHED: u64 = 1;
-
 impl Call {
     pub fn new(what: &'static str) -> Call {
         Call { what, requests: Vec::new(), buffers: Vec::new() }
     }
 
-    fn write(&mut self, token: u64, offset: u64, bytes: &[u8]) {
+    fn write(&mut self, offset: u64, bytes: &[u8]) {
         let buffer = AlignedBuffer::of(bytes);
         // SAFETY: the call keeps its buffers until its operations are over (`Shard::run`).
         let pieces = vec![unsafe { buffer.piece(bytes.len()) }];
-        self.requests.push(Request { token, kind: IoKind::Write, offset, pieces, hold: None });
+        let (token, kind) = (0, IoKind::Write);
+        self.requests.push(Request { token, kind, offset, pieces, hold: None });
         self.buffers.push(buffer);
-    }
-
-    /// Writes whole pages; when all that were added so are written, the device is flushed.
-    pub fn write_then_flush(&mut self, offset: u64, bytes: &[u8]) {
-        self.write(FLUSHED, offset, bytes);
     }
 }
 
@@ -95,6 +90,7 @@ impl Shard {
             number,
             device,
             segments: Mutex::new(Segments::new(&superblock)),
+            ended: Condvar::new(),
             superblock: Mutex::new(superblock),
             removal_log: Mutex::default(),
             preparing: Mutex::new(()),
@@ -243,7 +239,6 @@ impl Shard {
         what: &'static str,
         requests: Vec<Request>,
     ) -> Result<(), TierError> {
-        let mut to_flush = requests.iter().filter(|request| request.token == FLUSHED).count();
         let mut waiting = VecDeque::from(requests);
         let mut failure = None;
         loop {
@@ -260,12 +255,6 @@ impl Shard {
                     self.count(done.kind, done.bytes);
                     if let Err(error) = done.result {
                         failure = Some(self.io_error(what, &error));
-                    }
-                    if done.token == FLUSHED {
-                        to_flush -= 1;
-                        if to_flush == 0 {
-                            waiting.push_front(flush_request());
-                        }
                     }
                 }
                 None if oldest.elapsed() < self.op_timeout => {}
@@ -333,7 +322,7 @@ impl Shard {
     ) -> Result<(), TierError> {
         let mut call = Call::new(what);
         for (offset, bytes) in writes {
-            call.write(0, offset, &bytes);
+            call.write(offset, &bytes);
         }
         self.run(call, &mut None).map(drop)
     }
