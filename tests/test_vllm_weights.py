@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
+import time
 from pathlib import Path
 
 import keepwarm
@@ -110,9 +111,10 @@ def test_a_cut_off_digest_is_not_taken(tmp_path: Path, reads: list[str], cache: 
     folder = model(tmp_path / "m", a=b"1")
     first = name(folder)
     (kept,) = [each for each in cache.iterdir() if not each.name.startswith(".")]
-    kept.write_text(kept.read_text()[:10])
-    assert name(folder) == first
-    assert len(reads) == 2
+    for text in (kept.read_bytes()[:10], b"\xff" * 64, b""):
+        kept.write_bytes(text)
+        assert name(folder) == first
+    assert len(reads) == 4
 
 
 def test_kept_digests_are_bounded(
@@ -133,6 +135,60 @@ def test_without_a_place_for_digests_weights_are_named_all_the_same(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert name(folder) == kept
     assert len(reads) == 2
+
+
+def test_a_user_without_a_home_starts_all_the_same(
+    tmp_path: Path, reads: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = model(tmp_path / "m", a=b"1")
+    kept = name(folder)
+
+    def homeless() -> Path:
+        raise RuntimeError("could not determine home directory")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", homeless)
+    assert name(folder) == kept
+    assert len(reads) == 2
+
+
+def test_a_file_that_was_young_when_its_reading_began_is_not_kept(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading takes long: a change in the first moments need not show in the file's times."""
+    folder, whole = model(tmp_path / "m", a=b"1"), weights._read
+    start_s, read = time.time(), [False]
+
+    def slow(file: Path) -> str:
+        read[0] = True
+        return whole(file)
+
+    monkeypatch.setattr(weights, "_read", slow)
+    monkeypatch.setattr(time, "time", lambda: start_s + (60.0 if read[0] else 0.0))
+    name(folder)
+    assert [each for each in cache.iterdir() if not each.name.startswith(".")] == []
+
+
+@pytest.mark.parametrize(("load_format", "kind"), [("pt", "pt"), ("npcache", "bin")])
+def test_a_loader_of_one_kind_is_named_by_files_of_that_kind(
+    tmp_path: Path, load_format: str, kind: str
+) -> None:
+    """vLLM passes over the safetensors that lie beside them."""
+    folder = model(tmp_path / "m", a=b"1")
+    file = folder / f"a.{kind}"
+    file.write_bytes(b"2")
+    assert weights.weight_files(folder, load_format) == [file]
+    assert weights.weight_files(folder, "auto") == [folder / "a.safetensors"]
+
+
+def test_the_index_that_chooses_among_files_is_part_of_the_name(tmp_path: Path) -> None:
+    names = set()
+    for chosen in ("a", "b"):
+        folder = model(tmp_path / chosen, a=b"1", b=b"2")
+        text = f'{{"weight_map": {{"w": "{chosen}.safetensors"}}}}'
+        (folder / "model.safetensors.index.json").write_text(text)
+        names.add(name(folder))
+    assert len(names) == 2
 
 
 def test_two_that_start_together_read_a_file_once(tmp_path: Path, reads: list[str]) -> None:

@@ -43,6 +43,10 @@ KEPT_MAX = 4096
 
 # In the order in which vLLM's loader looks for them.
 _KINDS = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf")
+# What those read that look for one kind alone, whatever else lies beside it.
+_KINDS_OF = {"pt": ("*.pt",), "npcache": ("*.bin", "*.pt")}
+# It decides which of the files of a folder are loaded.
+_INDEX = "*.safetensors.index.json"
 # Loaders that read such files from the model's folder.
 _LOADERS = frozenset(
     {
@@ -56,7 +60,7 @@ _BLOB = re.compile(r"[0-9a-f]{64}")
 
 
 def weight_files(model: Path, load_format: str) -> list[Path]:
-    """The files that hold the weights of a model, which is a folder or one file."""
+    """The files that hold the weights of a model, which is a folder or a file; and an index."""
     if load_format not in _LOADERS:
         raise IdentityError(
             f"{FIELD} cannot be determined: load format {load_format!r} does not read files of the "
@@ -65,11 +69,12 @@ def weight_files(model: Path, load_format: str) -> list[Path]:
         )
     if model.is_file():
         return [model]
-    for kind in _KINDS:
+    kinds = _KINDS_OF.get(load_format, _KINDS)
+    for kind in kinds:
         if found := sorted(model.glob(kind)):
-            return found
+            return [*found, *sorted(model.glob(_INDEX))] if kind == "*.safetensors" else found
     raise IdentityError(
-        f"{FIELD} cannot be determined: {model} has no weight files ({', '.join(_KINDS)}); give "
+        f"{FIELD} cannot be determined: {model} has no weight files ({', '.join(kinds)}); give "
         "the setting `weights` a name that changes when the weights do",
         FIELD,
     )
@@ -113,13 +118,13 @@ def file_digest(file: Path) -> str:
     blob = file.resolve()
     if file.is_symlink() and blob.parent.name == "blobs" and _BLOB.fullmatch(blob.name):
         return blob.name
-    key = _key(file)
-    kept = _folder() / key
-    with suppress(OSError):
-        return _valid(kept.read_text(encoding="ascii"))
-    with _alone(key):
-        with suppress(OSError):
-            return _valid(kept.read_text(encoding="ascii"))
+    key, folder = _key(file), _folder()
+    if (known := _kept(folder, key)) is not None:
+        return known
+    with _alone(folder, key):
+        if (known := _kept(folder, key)) is not None:
+            return known
+        begun_s = time.time()
         digest = _read(file)
         if _key(file) != key:
             raise IdentityError(
@@ -127,15 +132,19 @@ def file_digest(file: Path) -> str:
                 "when it is complete",
                 FIELD,
             )
-        _keep(file, kept, digest)
+        _keep(file, folder, key, digest, begun_s)
         return digest
 
 
-def _valid(text: str) -> str:
-    """A kept digest, or OSError: a cut-off file must not name anything."""
-    if not _BLOB.fullmatch(text):
-        raise OSError("not a digest")
-    return text
+def _kept(folder: Path | None, key: str) -> str | None:
+    """What an earlier start found; a file that was cut off or overwritten names nothing."""
+    if folder is None:
+        return None
+    try:
+        text = (folder / key).read_bytes().decode("latin-1")
+    except OSError:
+        return None
+    return text if _BLOB.fullmatch(text) else None
 
 
 def _key(file: Path) -> str:
@@ -164,17 +173,23 @@ def _sampled(file: Path) -> str:
     return digest.hexdigest()
 
 
-def _folder() -> Path:
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+def _folder() -> Path | None:
+    """Where digests are kept; None for a user without a home, as containers have them."""
+    try:
+        home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    except RuntimeError:
+        return None
     return Path(home) / "keepwarm" / "weights"
 
 
 @contextmanager
-def _alone(key: str) -> Iterator[None]:
+def _alone(folder: Path | None, key: str) -> Iterator[None]:
     """One of the processes that start together reads a file; the others wait for its digest."""
     try:
-        _folder().mkdir(parents=True, exist_ok=True)
-        lock = (_folder() / f".{key[:2]}.lock").open("w")
+        if folder is None:
+            raise FileNotFoundError
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / f".{key[:2]}.lock").open("w")
     except OSError:
         yield
         return
@@ -185,15 +200,18 @@ def _alone(key: str) -> Iterator[None]:
         yield
 
 
-def _keep(file: Path, kept: Path, digest: str) -> None:
+def _keep(file: Path, folder: Path | None, key: str, digest: str, begun_s: float) -> None:
+    """For the next start, if the file was old enough when its reading began at `begun_s`."""
     stat = file.stat()
-    if time.time() - max(stat.st_mtime, stat.st_ctime) < YOUNG_S:
+    if begun_s - max(stat.st_mtime, stat.st_ctime) < YOUNG_S:
         return
     try:
-        fresh = kept.with_suffix(f".{os.getpid()}")
+        if folder is None:
+            raise FileNotFoundError("this user has no home: set XDG_CACHE_HOME")
+        fresh = folder / f"{key}.{os.getpid()}"
         fresh.write_text(digest, encoding="ascii")
-        fresh.rename(kept)
-        _forget_the_oldest(kept.parent)
+        fresh.rename(folder / key)
+        _forget_the_oldest(folder)
     except OSError as error:
         LOG.warning("the digest of %s is not kept and it is read at each start: %s", file, error)
 
