@@ -29,6 +29,8 @@ class World:
     token_s: float = 3e-4
     position_s: float = 2e-8
     overhead_s: float = 0.003
+    step_s: float = 0.0
+    """of each of the engine's steps, whatever it computes: nobody's decision"""
     bytes_per_s: dict[str, float] = field(default_factory=lambda: {"dram": 4e9, "flash": 1e9})
     noise: float = 0.15
 
@@ -112,7 +114,7 @@ class Engine:
         prefill_s = 0.0
         for start in range(first, end, CHUNK_TOKENS):
             tokens = min(CHUNK_TOKENS, end - start)
-            took_s = world.about(world.prefill_s(start, tokens))
+            took_s = world.about(world.step_s + world.prefill_s(start, tokens))
             planner.prefill_step(start, tokens, took_s)
             prefill_s += took_s
             self._pass(took_s)

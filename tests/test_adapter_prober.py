@@ -122,7 +122,8 @@ def test_a_slowed_node_is_left_alone_and_taken_up_again(node: LocalNode) -> None
         assert chosen[-4:] == [0] * 4, chosen
         assert planner.stopped
         proxy.clear()
-        eventually(lambda: restore() == LOADS, "restores again")
+        # A probe that met the slow node took its 0.1 s; the next one waits a hundred times that.
+        eventually(lambda: restore() == LOADS, "restores again", 30.0)
         for part in (prober, transfers, session):
             part.close()
     eventually(lambda: not threads_of_ours(), "no thread is left")

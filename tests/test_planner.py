@@ -13,9 +13,9 @@ from keepwarm.planner import (
     RUNS_MAX,
     STALE_S,
     Planner,
-    Prefill,
     _runs,
 )
+from keepwarm.prefill import Prefill
 from keepwarm.testing import ManualClock
 from planner_model import BLOCK_TOKENS, ROW_BYTES, Engine, Outcome, World
 
@@ -87,7 +87,12 @@ def test_a_store_that_is_somewhat_faster_is_used(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_store_that_changes_its_speed_for_ever(seed: int) -> None:
-    """Every 65 requests or so another speed, up to 4,000 times another one."""
+    """Every 65 requests or so another speed, up to 4,000 times another one.
+
+    What restores cost is bounded by what the planner decides. Hits that it does not take before a
+    probe has told it that the store is fast again are more the more often the world changes: no
+    rule with probes of 1 % of the time knows sooner.
+    """
     world = World(seed)
     engine = Engine(world)
     engine.connect()

@@ -45,7 +45,8 @@ PYTHON_IMPORTS: dict[str, set[str]] = {
     "client": {"_core", "aio", "arguments", "config", "errors", "identity", "outcomes", "prompt"},
     "aio": {"_core", "arguments", "client", "errors", "identity", "outcomes", "prompt"},
     "config": {"_core", "errors", "machine"},
-    "planner": set(),
+    "planner": {"prefill"},
+    "prefill": set(),
     "adapter": {
         *("client", "config", "errors", "identity", "outcomes", "planner", "prompt", "__init__"),
     },

@@ -3,9 +3,10 @@
     restoring n blocks    overhead + for each tier: bytes / rate(tier, size)
     computing them again  a · tokens + b · (sum of the tokens' positions)
 
-Both are fitted to what really happened, old samples decaying. Restoring is linear in n where the
-tier stays the same, and what it saves grows with n (attention is quadratic), so the best n is 0,
-all, or where a tier ends: only those are compared.
+(a step's fixed cost is paid in any case: some of a prompt is always computed). Both are fitted to
+what really happened, old samples decaying. Restoring is linear in n where the tier stays the same,
+and what it saves grows with n (attention is quadratic), so the best n is 0, all, or where a tier
+ends: only those are compared.
 
 Nothing here waits, and no engine is imported. It belongs to one thread, but for `restored`, which a
 prober and transfers may call too.
@@ -22,11 +23,16 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-Mode = Literal["measured", "always", "off"]
-Why = Literal["faster", "slower", "cold", "unmeasured", "always", "off", "nothing"]
+from keepwarm.prefill import FEW_SAMPLES, Prefill
 
-COLD_SAMPLES = 5
+Mode = Literal["measured", "always", "off"]
+Why = Literal["faster", "slower", "cold", "tried", "unmeasured", "always", "off", "nothing"]
+
+COLD_SAMPLES = FEW_SAMPLES
 COLD_FACTOR = 0.5
+# Probes reach one tier alone. Of prompts on another that would never be known otherwise, every so
+# many is restored: where the mean says that it pays, and far fewer where it does not.
+TRY, TRY_AGAINST = 8, 64
 STALE_S = 600.0  # what was measured longer ago is as good as little measured
 REGRET_SHARE = 0.01  # beyond it decisions use the tail; the bound that must hold is twice this
 REGRET_FREE_S = 0.5  # one deadline: what a request may lose before anything is known
@@ -66,7 +72,6 @@ class _Pending(NamedTuple):
 
     plan: Plan
     asked: _Asked
-    best_s: float
 
 
 class Pace:
@@ -134,45 +139,6 @@ def _size_class(nbytes: int) -> int:
     return nbytes.bit_length() // 2
 
 
-class Prefill:
-    """Seconds of a chunk: `a` a token and `b` for each token before it. Decayed least squares."""
-
-    DECAY = 0.95
-    OUTLIER = 4.0
-
-    def __init__(self) -> None:
-        self.samples = 0
-        self.a = self.b = 0.0
-        self._sums = [0.0] * 5  # tt, tx, xx, ty, xy
-
-    def add(self, first: int, tokens: int, seconds: float) -> None:
-        """A chunk of `tokens` from position `first` on took so long."""
-        t, x = float(tokens), tokens * (first + tokens / 2)
-        weight = 1.0
-        if self.samples >= COLD_SAMPLES and seconds > self.OUTLIER * self.seconds(first, tokens):
-            weight = 1 / self.OUTLIER  # a compilation, a stall: once is no new speed
-        new = (t * t, t * x, x * x, t * seconds, x * seconds)
-        sums = zip(self._sums, new, strict=True)
-        self._sums = [self.DECAY * old + weight * more for old, more in sums]
-        self.samples += 1
-        self._solve()
-
-    def _solve(self) -> None:
-        tt, tx, xx, ty, xy = self._sums
-        determinant = tt * xx - tx * tx
-        if determinant > 1e-6 * tt * xx:
-            self.a = (ty * xx - xy * tx) / determinant
-            self.b = (xy * tt - ty * tx) / determinant
-        if determinant <= 1e-6 * tt * xx or self.b < 0:
-            self.a, self.b = ty / tt, 0.0
-        elif self.a < 0:
-            self.a, self.b = 0.0, xy / xx
-
-    def seconds(self, first: int, tokens: int) -> float:
-        """What a chunk will take."""
-        return self.a * tokens + self.b * tokens * (first + tokens / 2)
-
-
 class Planner:
     """See the module."""
 
@@ -189,6 +155,7 @@ class Planner:
         self._paces: dict[str, Pace] = {}
         self._overhead_s = 0.0
         self._lost_s = 0.0  # the part of regret that restores are to blame for
+        self._declined = 0  # in a row, for want of samples of a tier
         self._pending: OrderedDict[Hashable, _Pending] = OrderedDict()
         self._decisions: Counter[str] = Counter()
         self._sums = dict.fromkeys(SUMS, 0.0)
@@ -242,7 +209,7 @@ class Planner:
             if plan.why in ("faster", "slower", "cold"):
                 self.stopped = plan.blocks == 0
             if plan.blocks:
-                self._pending[request] = _Pending(plan, asked, best_s)
+                self._pending[request] = _Pending(plan, asked)
                 while len(self._pending) > PLANS_MAX:
                     self._pending.popitem(last=False)
             elif self.mode == "measured":
@@ -299,6 +266,7 @@ class Planner:
         found |= {f"decisions/{why}": float(self._decisions[why]) for why in WHYS}
         found["prefill_token_seconds"] = self.prefill.a
         found["prefill_position_seconds"] = self.prefill.b
+        found["prefill_step_seconds"] = self.prefill.c
         found["overhead_seconds"] = self._overhead_s
         with self._lock:
             for tier, pace in self._paces.items():
@@ -315,8 +283,13 @@ class Planner:
             why: Why = "always" if self.mode == "always" else "off"
             plan = Plan(count if why == "always" else 0, all_s or 0.0, saved_s, why)
             return plan, min(all_s or math.inf, saved_s)
-        if not self.prefill.samples or all_s is None:
-            return Plan(count, all_s or 0.0, saved_s, "unmeasured"), math.inf
+        if all_s is None or not self.prefill.samples:
+            # Nothing to compare with. One deadline is what a request may lose, and computing tells.
+            dear = all_s is not None and all_s > REGRET_FREE_S
+            plan = Plan(
+                0 if dear else count, all_s or 0.0, saved_s, "cold" if dear else "unmeasured"
+            )
+            return plan, math.inf
         cold = self._is_cold(asked.runs)
         careful = cold or self._lost_s > REGRET_FREE_S + REGRET_SHARE * self.prefill_s
         best, best_s, least_s = 0, saved_s, saved_s
@@ -330,12 +303,25 @@ class Planner:
             worth = not cold or tail_s < COLD_FACTOR * spared_s
             if worth and cost_s + saved_s - spared_s <= best_s:
                 best, best_s = ends + 1, cost_s + saved_s - spared_s
+        why = _why(best, cold)
+        if why == "cold" and self._is_tried(all_s - saved_s):
+            best, why = len(asked.runs), "tried"
         shown = asked.runs[:best] or asked.runs
         predicted_s = self._restore_s(shown, asked.block_bytes, hint_s) or 0.0
         blocks = shown[-1].end if best else 0
-        return Plan(
-            blocks, predicted_s, self._saved_s(asked, shown[-1].end), _why(best, cold)
-        ), least_s
+        return Plan(blocks, predicted_s, self._saved_s(asked, shown[-1].end), why), least_s
+
+    def _is_tried(self, loss_s: float) -> bool:
+        """Whether a prompt that is not surely faster is restored for what it tells of its tier."""
+        if self.prefill.samples < COLD_SAMPLES:
+            return False  # computing is what tells
+        self._declined += 1
+        if self._declined < (TRY if loss_s < 0 else TRY_AGAINST):
+            return False
+        if self._lost_s + max(0.0, loss_s) > REGRET_SHARE * self.prefill_s:
+            return False
+        self._declined = 0
+        return True
 
     def _saved_s(self, asked: _Asked, blocks: int) -> float:
         return self.prefill.seconds(asked.first_token, blocks * asked.block_tokens)
@@ -425,7 +411,9 @@ def _landed(runs: Sequence[_Run], blocks: int) -> list[_Run]:
     return found
 
 
-WHYS: tuple[Why, ...] = ("faster", "slower", "cold", "unmeasured", "always", "off", "nothing")
+WHYS: tuple[Why, ...] = (
+    *("faster", "slower", "cold", "tried", "unmeasured", "always", "off", "nothing"),
+)
 SUMS = (
     *("prefill_seconds", "restore_seconds", "predicted_restore_seconds"),
     *("predicted_recompute_seconds", "regret_seconds", "restored_blocks", "lost_blocks", "probes"),

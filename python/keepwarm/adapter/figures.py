@@ -93,6 +93,7 @@ CATALOGUE: tuple[Figure, ...] = (
     _count("planner_probes", "Transfers of the prober, which hold no request."),
     _gauge("planner_prefill_token_seconds", "Fitted time of a token at position 0."),
     _gauge("planner_prefill_position_seconds", "Fitted time for each token before it."),
+    _gauge("planner_prefill_step_seconds", "Fitted time of a step beside its tokens'."),
     _gauge("planner_overhead_seconds", "Fitted time of a restore beside its bytes'."),
     _gauge("planner_restore_bytes_per_second", "Fitted for 8 MiB.", "tier"),
 )
