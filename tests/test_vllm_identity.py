@@ -58,6 +58,7 @@ class Engine:
             kv_cache_layout="LBHNC",
             kv_cache_dtype_skip_layers=[],
             prefix_caching_hash_algo="sha256",
+            enable_prefix_caching=True,
         )
         self.parallel = Made(
             tensor_parallel_size=1,
@@ -238,6 +239,14 @@ def test_what_cannot_be_determined_is_an_error_that_names_the_field(
     with pytest.raises(keepwarm.IdentityError, match=f"^{field} cannot be determined") as refused:
         engine.fields()
     assert refused.value.field == field
+
+
+def test_names_of_blocks_that_need_not_tell_contents_apart_are_refused(engine: Engine) -> None:
+    engine.cache.enable_prefix_caching = False
+    for mode in ("direct", "tier"):
+        with pytest.raises(keepwarm.IdentityError, match="prefix caching is off") as refused:
+            engine.fields(mode)
+        assert refused.value.field == "kv_options"
 
 
 FACTS = {

@@ -62,10 +62,27 @@ def namespace_fields(
     """
     facts.show_log()
     engine = _Engine(vllm_config, kv_cache_config, settings, mode)
+    _check_names(engine)
     fields: dict[str, Value] = {"tenant": settings.tenant, "parts": parts}
     for name, determine in _FIELDS.items():
         fields[name] = _determined(name, determine, engine)
     return cast(NamespaceFields, fields)
+
+
+def _check_names(engine: _Engine) -> None:
+    """Refuses an engine whose block names do not say what is in the blocks.
+
+    With a connector vLLM names blocks even where prefix caching is off. But then it may name an
+    image by a counter, which is the same in each process, and it is off by itself for models that
+    pool over tokens which would not be there.
+    """
+    if not engine.config.cache_config.enable_prefix_caching:
+        raise IdentityError(
+            "kv_options: prefix caching is off, and then vLLM's names of blocks need not tell "
+            "contents apart: start without --no-enable-prefix-caching, or, where vLLM has it off "
+            "for a kind of model, without a connector",
+            "kv_options",
+        )
 
 
 def agree(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> IdentityError | None:
