@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,16 +11,32 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from adapters import fake_session
 from keepwarm.connectors.vllm.direct.adapters import Adapters
-from keepwarm.connectors.vllm.direct.connector import _check
+from keepwarm.connectors.vllm.direct.connector import _check, _check_zeroing
 from keepwarm.connectors.vllm.direct.landing import BlockPages, HostCopier, neighbours
-from keepwarm.connectors.vllm.direct.layout import UnknownLayoutError, check_groups, read_layout
+from keepwarm.connectors.vllm.direct.layout import (
+    Layout,
+    UnknownLayoutError,
+    check_groups,
+    read_layout,
+)
 from keepwarm.connectors.vllm.direct.metadata import Moved, Order, Report, Step
 from keepwarm.connectors.vllm.direct.stores import Stores
+from keepwarm.connectors.vllm.direct.worker import Worker
 from keepwarm.errors import KeepwarmError
 from keepwarm.outcomes import MISSES, Outcome, Reason, Status
 from keepwarm.testing.waiting import eventually
-from vllm.v1.kv_cache_interface import FullAttentionSpec, MambaSpec, SlidingWindowSpec
+from vllm.v1.kv_cache_interface import (
+    FullAttentionSpec,
+    KVCacheConfig,
+    KVCacheGroupSpec,
+    MambaSpec,
+    SlidingWindowSpec,
+    UniformTypeKVCacheSpecs,
+)
+
+from engine.harness import EngineLog
 
 BLOCKS = 10
 SPEC = FullAttentionSpec(block_size=16, num_kv_heads=2, head_size=32, dtype=torch.float32)
@@ -194,10 +211,16 @@ def test_an_adapter_is_known_by_its_content(tmp_path: Path) -> None:
         ({"kv_load_failure_policy": "fail"}, 'set it to "recompute"'),
         ({"kv_role": "kv_producer"}, "set it to kv_both"),
         ({"dcp": 2}, "decode_context_parallel_size is 2"),
+        ({"sleep": True}, "leave --enable-sleep-mode out"),
     ],
 )
 def test_an_engine_that_would_suffer_does_not_start(changed: dict[str, Any], said: str) -> None:
-    fine = {"kv_load_failure_policy": "recompute", "kv_role": "kv_both", "dcp": 1}
+    fine = {
+        "kv_load_failure_policy": "recompute",
+        "kv_role": "kv_both",
+        "dcp": 1,
+        "sleep": False,
+    }
     _check(given(fine))
     with pytest.raises(KeepwarmError, match=said):
         _check(given(fine | changed))
@@ -205,4 +228,50 @@ def test_an_engine_that_would_suffer_does_not_start(changed: dict[str, Any], sai
 
 def given(facts: dict[str, Any]) -> Any:
     parallel = SimpleNamespace(decode_context_parallel_size=facts["dcp"])
-    return SimpleNamespace(kv_transfer_config=SimpleNamespace(**facts), parallel_config=parallel)
+    return SimpleNamespace(
+        kv_transfer_config=SimpleNamespace(**facts),
+        parallel_config=parallel,
+        model_config=SimpleNamespace(enable_sleep_mode=facts["sleep"]),
+    )
+
+
+def test_blocks_that_are_cleared_before_stores_are_fenced_are_refused() -> None:
+    half = FullAttentionSpec(block_size=16, num_kv_heads=2, head_size=32, dtype=torch.float16)
+    mixed = UniformTypeKVCacheSpecs(block_size=16, kv_cache_specs={"a": SPEC, "b": half})
+    for spec, second, refused in ((mixed, True, True), (mixed, False, False), (SPEC, True, False)):
+        group = KVCacheGroupSpec(["a", "b"], spec)
+        cache = KVCacheConfig(num_blocks=BLOCKS, kv_cache_tensors=[], kv_cache_groups=[group])
+        engine: Any = SimpleNamespace(use_v2_model_runner=second)
+        with pytest.raises(UnknownLayoutError, match="first") if refused else nullcontext():
+            _check_zeroing(engine, cache)
+
+
+def half() -> Worker:
+    """A rank's half over a fake memory."""
+    layout = Layout((torch.zeros(BLOCKS, 16, dtype=torch.uint8),), 16, BLOCKS, "")
+    session, _ = fake_session()
+    return Worker(session.settings, {}, layout, 0, lambda *_: session)
+
+
+def test_a_rank_ends_every_load_whatever_fails_of_ours(
+    monkeypatch: pytest.MonkeyPatch, engine_log: EngineLog
+) -> None:
+    worker = half()
+    try:
+        worker.load(Step(loads=[Order(1, "gone", -1, b"", 0, b"", [3, 4], 0.0)]))
+        assert (worker.finished(), worker.failed()) == ({"gone"}, {3, 4})
+
+        def fails() -> None:
+            raise RuntimeError("no device")
+
+        monkeypatch.setattr(worker._copier, "mark", fails)
+        worker.load(Step(loads=[order(2, [5]), order(3, [6])]))
+        worker.store(Step(number=9, stores=[order(4, [7])]))
+        assert (worker.finished(), worker.failed()) == ({"r"}, {5, 6})
+        assert worker.report() == Report(
+            [9], {1: 1, 2: 1, 3: 1, 4: 1}, dict.fromkeys((1, 2, 3), Moved(0, 0.0))
+        )
+        assert worker.finished() == set()
+    finally:
+        worker.close()
+    engine_log.clear()  # it is said, and counted

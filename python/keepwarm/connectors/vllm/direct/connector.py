@@ -26,7 +26,11 @@ from vllm.v1.metrics.cache_hit_source import CacheHitSource
 from keepwarm.adapter.figures import CATALOGUE, Table, collect
 from keepwarm.adapter.session import Session
 from keepwarm.adapter.settings import SettingsError, parse_settings
-from keepwarm.connectors.vllm.direct.layout import check_groups, read_layout
+from keepwarm.connectors.vllm.direct.layout import (
+    UnknownLayoutError,
+    check_groups,
+    read_layout,
+)
 from keepwarm.connectors.vllm.direct.metadata import Handshake, Step
 from keepwarm.connectors.vllm.direct.scheduler import Nothing, Scheduler
 from keepwarm.connectors.vllm.direct.worker import Worker
@@ -88,6 +92,7 @@ class KeepwarmConnector(KVConnectorBase_V1):
         self._settings = parse_settings(transfer.kv_connector_extra_config, WHERE)
         _check(vllm_config)
         check_groups(kv_cache_config)
+        _check_zeroing(vllm_config, kv_cache_config)
         self._scheduler: Scheduler | None = None
         self._worker: Worker | None = None
         self._shipment = Shipment(CATALOGUE, self._figures)
@@ -327,3 +332,19 @@ def _check(config: VllmConfig) -> None:
                 "parallel engines only",
                 "parallel",
             )
+    if config.model_config.enable_sleep_mode:
+        raise SettingsError(
+            "model_config",
+            "enable_sleep_mode",
+            "a sleeping vLLM takes its KV memory away while stores still read it: leave "
+            "--enable-sleep-mode out, or use the tier (KeepwarmOffloadingConnector)",
+        )
+
+
+def _check_zeroing(config: VllmConfig, cache: KVCacheConfig) -> None:
+    """Stores are fenced in `handle_preemptions`: nothing may write a block before it in a step."""
+    if cache.needs_kv_cache_zeroing and config.use_v2_model_runner:
+        raise UnknownLayoutError(
+            "the cache mixes element types, and vLLM's second model runner clears new blocks "
+            "before it says which (VLLM_USE_V2_MODEL_RUNNER=0 takes the first)"
+        )
