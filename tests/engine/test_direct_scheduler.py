@@ -10,8 +10,11 @@ import pytest
 from adapters import fake_session
 from keepwarm.adapter.reasons import Recomputed
 from keepwarm.connectors.vllm.direct.metadata import Moved, Report
-from keepwarm.connectors.vllm.direct.scheduler import ANSWER_S, Scheduler
+from keepwarm.connectors.vllm.direct.requests import Tracked
+from keepwarm.connectors.vllm.direct.scheduler import ANSWER_S, NEVER, Scheduler
 from keepwarm.testing import ManualClock, eventually
+
+from engine.harness import EngineLog
 
 TOKENS, BYTES = 4, 4096
 BLOCKS = 3
@@ -203,3 +206,68 @@ def test_sessions_whose_prompts_change_and_unread_adapters_are_left_alone(asking
         assert asking.half.matched(request, 0) == (0, False)
         name = request.request_id
         assert asking.step({name: 13}, blocks={name: [7, 8, 9, 10]}).stores == []
+
+
+def test_some_blocks_of_a_prompt_are_placed_as_in_the_whole(asking: Asking) -> None:
+    namespace = asking.session.namespace
+    length = namespace.run_blocks
+    request = asking.request(blocks=3 * length + 1)
+    hashes, request.block_hashes = request.block_hashes, []
+    tracked = Tracked(request)
+    for known in (1, length, length + 2, 3 * length + 1):
+        request.block_hashes = hashes[:known]
+        whole = namespace.place(namespace.engine_keys(hashes[:known]))
+        for first in range(known):
+            for count in range(1, known - first + 1):
+                assert tracked.part(namespace, first, count) == whole[first : first + count]
+    assert tracked.prompt(namespace) == whole
+
+
+def test_a_load_that_cannot_be_ordered_is_refused_by_the_ranks_and_ends(
+    asking: Asking, engine_log: EngineLog
+) -> None:
+    asking.keep(2)
+    request = asking.request()
+    asking.half.arrive(request)
+    asking.answered(request)
+    assert asking.half.matched(request, 0) == (2 * TOKENS, True)
+    asking.half._tracked["r"].planned = None
+    asking.half.allocated(request, [7, 8], 2 * TOKENS)
+    (load,) = asking.step().loads
+    assert (load.request, load.blocks, load.generation) == ("r", [7, 8], NEVER)
+    asking.half.report(output(Report(ended={load.id: 1}), {7, 8}))
+    assert asking.half.matched(request, 0) == (0, False)  # and not in a circle
+    request.prefill_stats = None
+    asking.half.finished(request, [7, 8])
+    assert asking.half.accounting.totals().sums()
+    eventually(lambda: not asking.memory.stat()["leases"], "the lease goes back")
+    engine_log.clear()  # it is said, and counted
+
+
+def test_no_second_load_is_promised_while_the_first_has_not_ended_here(asking: Asking) -> None:
+    asking.keep(2)
+    request = asking.request()
+    asking.half.arrive(request)
+    asking.answered(request)
+    asking.half.matched(request, 0)
+    asking.half.allocated(request, [7, 8, 9], 2 * TOKENS)
+    asking.step()  # its end is never reported
+    request.num_preemptions = 1
+    assert asking.half.matched(request, 0) == (0, False)
+
+
+def test_a_step_that_is_not_understood_cancels_every_store(
+    asking: Asking, engine_log: EngineLog
+) -> None:
+    for name in ("a", "b"):
+        request = asking.request(name)
+        asking.half.arrive(request)
+        asking.answered(request)
+        asking.half.matched(request, 0)
+    (store,) = asking.step({"a": 13}, blocks={"a": [7, 8, 9, 10]}).stores
+    request.num_computed_tokens, request.num_tokens = 13, 14
+    asking.half.finished(request, [11, 12, 13])
+    step = asking.step(new=[SimpleNamespace()])
+    assert (step.cancelled, step.stores) == ([store.id], [])
+    assert asking.step().stores == []  # what was left may have been written meanwhile
+    engine_log.clear()  # it is said, and counted

@@ -82,7 +82,6 @@ class Jobs:
             at += len(prompt)
             rows = [self._pool.place(chunks[key], group_of(key)) for key in mine]
             hashes = None if job.is_promotion else [engine_hash(key) for key in mine]
-            opened.parts[part] = mine
             accepted = move(
                 Job(
                     id=(job.job_id, part),
@@ -93,8 +92,8 @@ class Jobs:
                     engine_hashes=hashes,
                 )
             )
-            if not accepted:
-                del opened.parts[part]
+            if accepted:
+                opened.parts[part] = mine
 
     def absorb(self, done: Iterable[Done]) -> None:
         """Transfers that have ended; what they make whole is in `take`."""

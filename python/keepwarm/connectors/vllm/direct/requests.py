@@ -70,6 +70,8 @@ class Tracked:
     request: Request
     extras: Extras | None = None
     keys: bytes = b""
+    heads: bytes = b""
+    """of `keys` those at which runs begin"""
     question: Question | None = None
     asked_s: float = 0.0
     asks: int = 0
@@ -97,12 +99,32 @@ class Tracked:
 
     def prompt(self, namespace: Namespace) -> Prompt:
         """Keys of all blocks whose tokens are known; each is made once."""
-        hashes = self.request.block_hashes
+        self._name(namespace)
+        return namespace.place(self.keys)
+
+    def part(self, namespace: Namespace, first: int, count: int) -> Prompt:
+        """Of some blocks: in each step some running request fills one, however many it has."""
+        self._name(namespace)
+        length = namespace.run_blocks
+        runs = slice(first // length * KEY_BYTES, -(-(first + count) // length) * KEY_BYTES)
+        keys = self.keys[first * KEY_BYTES : (first + count) * KEY_BYTES]
+        return namespace.place(keys, first, self.heads[runs])
+
+    def _name(self, namespace: Namespace) -> None:
+        hashes, length = self.request.block_hashes, namespace.run_blocks
         known = len(self.keys) // KEY_BYTES
         if known < len(hashes):
             more = [bytes(each) for each in hashes[known:]]
             self.keys += namespace.engine_keys(more, 0, self.extras)
-        return namespace.place(self.keys)
+            starts = range(-(-known // length) * length, len(hashes), length)
+            self.heads += b"".join(
+                self.keys[KEY_BYTES * at : KEY_BYTES * (at + 1)] for at in starts
+            )
+
+    def unnamed(self) -> None:
+        """The namespace is another one: keys, and what is known of them, are void."""
+        self.keys = self.heads = b""
+        self.present = []
 
     def close_question(self) -> None:
         """Gives the lease back."""

@@ -39,6 +39,8 @@ ANSWER_S = 4.0
 SLOW_BYTES_S = 200e6
 """What a load's deadline allows for its bytes where nothing has been measured."""
 HELD_KEPT = 4096
+NEVER = -1
+"""The generation of an order that no rank carries out."""
 
 Nothing: tuple[int | None, bool] = (0, False)
 NotYet: tuple[int | None, bool] = (None, False)
@@ -118,6 +120,8 @@ class Scheduler:
     def matched(self, request: Request, computed: int) -> tuple[int | None, bool]:
         """How many tokens beyond the device's `computed` ones are loaded; None: ask again."""
         tracked = self._track(request)
+        if tracked.load is not None:  # vLLM says it has ended, and we missed it: no second one
+            return Nothing
         if request.num_preemptions != tracked.preemptions:
             tracked.preemptions, tracked.asks = request.num_preemptions, 0
             tracked.again()
@@ -221,11 +225,32 @@ class Scheduler:
             self.accounting.missed(tracked.id, Recomputed.LAST_TOKEN, self._tokens)
 
     def allocated(self, request: Request, blocks: list[int], external: int) -> None:
-        """vLLM has given the request its blocks: orders the load."""
+        """vLLM has given the request its blocks, and now waits for them: orders the load.
+
+        Without an order nobody would ever say that it has ended, so what cannot be ordered as it
+        should be is ordered as a load that every rank refuses.
+        """
+        try:
+            self._load(request, blocks, external)
+        except Exception as error:
+            note("Scheduler.allocated", error)
+            self._refuse(request, blocks, external)
+
+    def _refuse(self, request: Request, blocks: list[int], external: int) -> None:
         tracked = self._tracked.get(request.request_id)
-        if tracked is None or not external or tracked.load is not None:
-            return
-        assert tracked.planned is not None
+        if tracked is not None:
+            tracked.denied = Recomputed.LOAD_FAILED
+            tracked.again()
+        self.accounting.load_failed(request.request_id, external)
+        # The last blocks: the device has what is before them.
+        last = blocks[len(blocks) - external // self._tokens :]
+        name = request.request_id
+        self._pending.append(Order(next(self._numbers), name, NEVER, b"", 0, b"", last, 0.0))
+
+    def _load(self, request: Request, blocks: list[int], external: int) -> None:
+        tracked = self._tracked[request.request_id]
+        if tracked.planned is None or tracked.load is not None:
+            raise RuntimeError(f"a load of {external} tokens for {tracked.id} was not planned")
         planned, count = tracked.planned, external // self._tokens
         order = self._order(tracked, planned.first, blocks[planned.first :][:count], 0.0)
         nbytes = count * self._bytes
@@ -239,7 +264,7 @@ class Scheduler:
 
     def _order(self, tracked: Tracked, first: int, blocks: list[int], deadline_s: float) -> Order:
         now = self.session.now
-        keys = tracked.prompt(now.namespace)[first : first + len(blocks)]
+        keys = tracked.part(now.namespace, first, len(blocks))
         hashes = tracked.request.block_hashes[first : first + len(blocks)]
         return Order(
             id=next(self._numbers),
@@ -274,6 +299,12 @@ class Scheduler:
             self._orders(step, output)
         except Exception as error:
             note("Scheduler.orders", error)
+            # Nobody has looked, or not at everything, at what this step writes over.
+            self._left.clear()
+            for order in step.stores:
+                self.stores.ended(order.id, self._ranks)
+            step.stores = []
+            step.cancelled += [order.id for order in self.stores.all()]
         return step
 
     def _orders(self, step: Step, output: Any) -> None:
@@ -430,7 +461,7 @@ class Scheduler:
         self._left.clear()
         for tracked in self._tracked.values():
             tracked.again()
-            tracked.keys, tracked.present = b"", []
+            tracked.unnamed()
             tracked.stores_allowed = False  # its first blocks are of before
             if tracked.load is not None:
                 self._cancelled.append(tracked.load.order.id)

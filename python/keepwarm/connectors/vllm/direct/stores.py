@@ -60,3 +60,8 @@ class Stores:
             found |= self._readers.get(block, set())
         self.cancelled += len(found)
         return [self._waiting[number][1] for number in sorted(found)]
+
+    def all(self) -> list[Order]:
+        """Every order that may still read blocks."""
+        self.cancelled += len(self._waiting)
+        return [order for _, order in self._waiting.values()]

@@ -7,7 +7,7 @@ failed only after the job is fenced, so nothing of ours writes them any more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from keepwarm.adapter.session import Session
@@ -60,19 +60,28 @@ class Worker:
 
     def load(self, step: Step) -> None:
         """Starts this step's loads."""
-        mark = self._copier.mark() if step.loads else None
         for order in step.loads:
             self._loading[order.id] = order
-            if not self._start(order, mark, self.transfers.load):
+        mark = self._mark(step.loads)
+        for order in step.loads:
+            if mark is None or not self._start(order, mark[0], self.transfers.load):
                 self._refused.append(order)
 
     def store(self, step: Step) -> None:
         """Starts this step's stores, after its forward pass."""
-        mark = self._copier.mark() if step.stores else None
+        mark = self._mark(step.stores)
         for order in step.stores:
-            if not self._start(order, mark, self.transfers.store):
+            if mark is None or not self._start(order, mark[0], self.transfers.store):
                 self._ended(order.id)
         self._report.steps.append(step.number)
+
+    def _mark(self, orders: Sequence[Order]) -> tuple[Any] | None:
+        """The copier's mark; None where there is nothing to mark, or no way to."""
+        try:
+            return (self._copier.mark(),) if orders else None
+        except Exception as error:
+            note("Worker._mark", error)
+            return None
 
     def _start(self, order: Order, mark: Any, accept: Callable[[Job], bool]) -> bool:
         try:
@@ -117,8 +126,11 @@ class Worker:
         if order is None:
             return
         over.add(order.request)
-        pairs = zip(order.blocks, done.outcomes, strict=True)
-        self._failed.update(block for block, each in pairs if each.status is not Status.OK)
+        loaded = [each.status is Status.OK for each in done.outcomes]
+        loaded += [False] * (len(order.blocks) - len(loaded))
+        self._failed.update(
+            block for block, fine in zip(order.blocks, loaded, strict=False) if not fine
+        )
         self._ended(order.id, Moved(done.bytes, done.seconds + done.queued_s))
 
     def _ended(self, order: int, moved: Moved | None = None) -> None:
