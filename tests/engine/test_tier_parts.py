@@ -12,11 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 from keepwarm import IdentityError
+from keepwarm.adapter.reasons import Recomputed
 from keepwarm.adapter.settings import SettingsError
-from keepwarm.connectors.vllm import facts, host_spec
+from keepwarm.connectors.vllm import facts, guard, host_spec
+from keepwarm.connectors.vllm.asking import Asking
 from keepwarm.connectors.vllm.places import Places, engine_hash, group_of
 from keepwarm.connectors.vllm.rows import Pool, Rows, own_bytes
 from keepwarm.connectors.vllm.tier import KeepwarmTier
+from keepwarm.planner import Planner
 from keepwarm.testing import namespace
 from vllm.v1.kv_offload.base import ReqContext, make_offload_key
 
@@ -140,3 +143,45 @@ def test_names_of_pools_whose_engine_was_killed_go_with_the_next_start(
         fcntl.flock(file, fcntl.LOCK_SH)
         host_spec._sweep()
     assert [path.exists() for path in (old, held, young, other)] == [False, True, True, True]
+
+
+def started(limit: Recomputed | None = None, **blocks: Any) -> tuple[Planner, float]:
+    """A planner that had four blocks restored, after a request got so much; and what it had known
+    of the tier's rate."""
+    planner = Planner()
+    for _ in range(5):
+        planner.prefill_step(0, 1024, 100.0)
+        planner.restored("dram", 4096, 1e-5)
+    before = planner.rate("dram", 4096) or 0.0
+    assert planner.plan("r", 0, ["dram"] * 4, 32, 1024).blocks == 4
+    keys = list(context_of(1, 4)._offload_key_positions)
+    asking = Asking(SimpleNamespace(req_id="r"), keys=keys, limit=limit)
+    asking.began_s = asking.decided_s = time.monotonic() - 1.0
+    asking.landed = dict.fromkeys(keys[: blocks.get("landed", 0)], "dram")
+    asking.failed = dict.fromkeys(keys[2:], blocks["failed"]) if "failed" in blocks else {}
+    KeepwarmTier._started(SimpleNamespace(planner=planner), asking)  # type: ignore[arg-type]
+    return planner, before
+
+
+def test_a_restore_that_brought_nothing_is_told_to_the_planner() -> None:
+    """A node that answers lookups and delivers nothing would hold each request for a deadline."""
+    planner, before = started(failed=Recomputed.DEADLINE)
+    assert planner.figures()["lost_blocks"] == 4
+    assert (planner.rate("dram", 4096) or 0.0) < before / 10
+
+
+def test_a_full_host_pool_says_nothing_of_a_tiers_speed() -> None:
+    for planner, before in (
+        started(landed=2, failed=Recomputed.HOST_POOL_FULL),
+        started(landed=2, limit=Recomputed.HOST_POOL_FULL),
+    ):
+        assert planner.rate("dram", 4096) == before
+        assert planner.figures()["lost_blocks"] == 0
+
+
+def test_each_fault_is_shown_once_in_a_process_of_two_roles() -> None:
+    guard.unshown()
+    guard.note("here", RuntimeError("a fault"))
+    assert [guard.unshown(), guard.unshown()] == [1, 0]
+    guard.faults.clear()
+    assert guard.unshown() == 0

@@ -15,6 +15,7 @@ T = TypeVar("T")
 
 faults: Counter[str] = Counter()
 """Exceptions that were kept from vLLM in this process, by method."""
+_shown = 0
 
 
 def guarded(instead: Callable[..., T]) -> Callable[[Callable[P, T]], Callable[P, T]]:
@@ -48,3 +49,11 @@ def note(where: str, error: Exception) -> None:
             *(where, type(error).__name__, error),
             exc_info=error,
         )
+
+
+def unshown() -> int:
+    """Faults since this was asked last: both roles of a connector may be in one process, and each
+    fault is counted by one of them."""
+    global _shown
+    before, _shown = _shown, faults.total()
+    return max(0, _shown - before)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 from prometheus_client import REGISTRY
@@ -98,7 +99,9 @@ class Registered(KVConnectorPromMetrics):
         """`vllm` are the arguments of `build_prom_metrics`, in its order."""
         super().__init__(*vllm)
         _forget()
-        kinds = {"counter": self._counter_cls, "gauge": self._gauge_cls}
+        # Of several API servers the one that heard last: each of them hears some of the steps.
+        gauge = partial(self._gauge_cls, multiprocess_mode="mostrecent")
+        kinds: dict[str, Any] = {"counter": self._counter_cls, "gauge": gauge}
         self._metrics: dict[str, Any] = {
             each.name: kinds[each.kind](
                 name=each.name,

@@ -34,7 +34,7 @@ from keepwarm.adapter.settings import Settings, SettingsError, parse_settings
 from keepwarm.adapter.transfers import Transfers
 from keepwarm.connectors.vllm import facts
 from keepwarm.connectors.vllm.asking import PROMISES_MAX, Asking, Phase
-from keepwarm.connectors.vllm.guard import faults, guarded, note, nothing
+from keepwarm.connectors.vllm.guard import guarded, note, nothing, unshown
 from keepwarm.connectors.vllm.identity import namespace_fields
 from keepwarm.connectors.vllm.jobs import Ended, Jobs
 from keepwarm.connectors.vllm.places import GROUP_BYTES, Places, group_of, noted_ends
@@ -113,6 +113,7 @@ class KeepwarmTier(SecondaryTierManager):
         self._step = 0
         self.held_s: deque[float] = deque(maxlen=HELD_MAX)
         """how long each of the last requests without a restore waited for us"""
+        self._faults = 0
         self._ships = Shipment(CATALOGUE, self.figures)
         self._news = False
 
@@ -248,10 +249,13 @@ class KeepwarmTier(SecondaryTierManager):
 
     def _started(self, request: Asking) -> None:
         """It runs: its slots are vLLM's, its lease can go."""
-        if request.decided_s is not None and request.landed:
-            now_s = time.monotonic()
-            began_s = request.began_s or now_s
-            self.planner.outcome(request.context.req_id, len(request.landed), now_s - began_s)
+        if Recomputed.HOST_POOL_FULL in {request.limit, *request.failed.values()}:
+            self.planner.forget(request.context.req_id)  # less than planned, and no tier's fault
+        elif request.decided_s is not None and (request.landed or request.failed):
+            now_s, first = time.monotonic(), group_of(request.keys[0])
+            landed = sum(group_of(key) == first for key in request.landed)
+            held_s = now_s - (request.began_s or now_s)
+            self.planner.outcome(request.context.req_id, landed, held_s)
         request.release()
 
     # Jobs.
@@ -365,7 +369,8 @@ class KeepwarmTier(SecondaryTierManager):
         """Our metrics, by name and label values."""
         parts = self.accounting, self.lookups, self.transfers, self.planner, self.session
         table = collect(*parts)
-        table["keepwarm_connector_faults_total", ()] += float(faults.total())
+        self._faults += unshown()
+        table["keepwarm_connector_faults_total", ()] += float(self._faults)
         return table
 
     @guarded(nothing)

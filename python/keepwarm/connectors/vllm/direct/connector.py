@@ -34,7 +34,7 @@ from keepwarm.connectors.vllm.direct.layout import (
 from keepwarm.connectors.vllm.direct.metadata import Handshake, Step
 from keepwarm.connectors.vllm.direct.scheduler import Nothing, Scheduler
 from keepwarm.connectors.vllm.direct.worker import Worker
-from keepwarm.connectors.vllm.guard import faults, guarded, nothing
+from keepwarm.connectors.vllm.guard import guarded, nothing, unshown
 from keepwarm.connectors.vllm.identity import agree, namespace_fields
 from keepwarm.connectors.vllm.stats import Registered, Shipment, Stats
 from keepwarm.errors import IdentityError
@@ -95,6 +95,7 @@ class KeepwarmConnector(KVConnectorBase_V1):
         _check_zeroing(vllm_config, kv_cache_config)
         self._scheduler: Scheduler | None = None
         self._worker: Worker | None = None
+        self._faults = 0
         self._shipment = Shipment(CATALOGUE, self._figures)
         self._handshake: Handshake | None = None
 
@@ -111,7 +112,8 @@ class KeepwarmConnector(KVConnectorBase_V1):
         else:
             return {}
         place = ("keepwarm_connector_faults_total", ())
-        table[place] = table.get(place, 0.0) + sum(faults.values())
+        self._faults += unshown()
+        table[place] = table.get(place, 0.0) + self._faults
         return table
 
     # The worker's side.
