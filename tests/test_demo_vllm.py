@@ -176,8 +176,16 @@ def test_an_engine_that_is_not_there() -> None:
     assert not client.is_well()
     with pytest.raises(EngineError, match="does not answer"):
         client.version()
-    with pytest.raises(EngineError, match="give http://host:port"):
-        EngineClient("ftp://x")
+    for url in ("ftp://x", "http://", "http://a:999999", "http://a:x", "http://[::1"):
+        with pytest.raises(EngineError, match="give http://host:port"):
+            EngineClient(url)
+
+
+def test_a_key_that_is_no_line_is_refused_and_not_shown() -> None:
+    for key in ("secret\nsecret", "", "secr\u00e9t"):
+        with pytest.raises(EngineError, match="see its file") as refused:
+            EngineClient("http://a", key)
+        assert "secr" not in str(refused.value)
 
 
 def test_an_environment_without_an_engine_is_said(tmp_path: Path) -> None:

