@@ -39,6 +39,18 @@ def test_every_figure_is_in_the_catalogue_and_the_other_way_round() -> None:
         part.close()
 
 
+def test_tokens_of_a_tier_that_nobody_knows_are_counted_all_the_same() -> None:
+    accounting = Accounting()
+    for tier in ("dram", "tape", None):
+        accounting.begin("r", 10)
+        accounting.restored("r", tier, 10)
+        accounting.finish("r")
+    table = figures.collect(accounting)
+    shown = {key[1][0]: value for key, value in table.items() if key[0] == figures.TOKENS.name}
+    assert sum(shown.values()) == accounting.totals().prompt == 30
+    assert shown["restored_unknown"] == 20
+
+
 def test_what_an_engine_is_to_the_memory() -> None:
     session, _ = fake_session()
     session.about["load_failure_policy"] = "recompute"

@@ -146,6 +146,8 @@ def _tokens(table: Table, accounting: Accounting) -> None:
     }
     for tier in TIERS:
         tokens[f"restored_{tier}", ""] = totals.restored.get(tier, 0)
+    others = sum(count for tier, count in totals.restored.items() if tier not in TIERS)
+    tokens[f"restored_{UNKNOWN_TIER}", ""] += others
     for reason in Recomputed:
         tokens["recomputed", reason.value] = totals.recomputed.get(reason, 0)
     table |= {(TOKENS.name, labels): float(count) for labels, count in tokens.items()}
