@@ -275,3 +275,17 @@ def test_a_rank_ends_every_load_whatever_fails_of_ours(
     finally:
         worker.close()
     engine_log.clear()  # it is said, and counted
+
+
+def test_a_step_that_vllm_does_not_end_is_ended_with_the_next() -> None:
+    worker = half()
+    try:
+        for number in (1, 2, 3):
+            refused = Order(10 * number, "r", -1, b"", 0, b"", [number], 0.0)
+            step = Step(number=number, stores=[refused])
+            worker.begin(step)
+            if number == 2:
+                worker.store(step)
+        assert worker.report() == Report([1, 2], {10: 1, 20: 1})
+    finally:
+        worker.close()

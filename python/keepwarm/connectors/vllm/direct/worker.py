@@ -49,9 +49,15 @@ class Worker:
         self._failed: set[int] = set()
         self._report = Report()
         self._generation = 0
+        self._open: Step | None = None
 
     def begin(self, step: Step) -> None:
         """Before this step writes any block: stores that read what it writes are fenced."""
+        # vLLM's first model runner does not end a step on any but the last pipeline stage when it
+        # speculates: what the step has filled is there all the same.
+        if self._open is not None:
+            self.store(self._open)
+        self._open = step
         for order in step.cancelled:
             self.transfers.cancel(order)
         if step.generation > self._generation:
@@ -69,6 +75,7 @@ class Worker:
 
     def store(self, step: Step) -> None:
         """Starts this step's stores, after its forward pass."""
+        self._open = None
         mark = self._mark(step.stores)
         for order in step.stores:
             if mark is None or not self._start(order, mark[0], self.transfers.store):
