@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 from keepwarm.demo.ledger import REASONS
+from keepwarm.engines.asking import EngineClient, Figures
 from keepwarm.ops.doctor.checks import Check, the_one
-from keepwarm.ops.doctor.replica import leading, remedy
+from keepwarm.ops.doctor.replica import Replica, checks, leading, remedy
 from keepwarm.ops.doctor.vllm import FleetReport, examine
 from replicas import FakeReplica, FakeStore
 from served import run
@@ -47,6 +48,15 @@ def test_a_fleet_that_is_well() -> None:
         assert (by["failures"], by["block"]) == ("a failed load is recomputed", "16 tokens")
         assert by["connector"] == "direct 0.1.0"
         assert by["planner"] == "restore 4, dram 2.00 GiB/s, 2.000 ms a token"
+
+
+def test_one_engine_of_a_server_that_is_left_out_is_a_fault() -> None:
+    """A server with data parallel engines shows each of them."""
+    name = "keepwarm_connector_joined"
+    for second, level in ((1, "ok"), (0, "fail")):
+        figures = Figures.parse(f'{name}{{engine="0"}} 1\n{name}{{engine="1"}} {second}\n')
+        found = checks(Replica(EngineClient("http://a"), "a", figures=figures))
+        assert next(each.level for each in found if each.name == "joined a") == level
 
 
 @pytest.mark.parametrize(
