@@ -9,13 +9,15 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 
 import pytest
+from keepwarm.connectors.vllm.guard import faults
 from keepwarm.testing import FaultProxy, NodeProcess, Towards
 from nodes import short_folder
 
 from engine.direct import Direct, connector
-from engine.harness import Engine, prompt
+from engine.harness import Engine, EngineLog, prompt
 
 PROMPTS = 12
 TOKENS = 400
@@ -99,6 +101,29 @@ def test_requests_do_not_notice(
     finally:
         nodes.healed(fault)
     engine.until(lambda: hits_again(direct), "hits come back", limit_s=60.0)
+    direct.at_rest()
+
+
+@pytest.mark.parametrize("place", ["scheduler._load", "scheduler._orders", "worker._copier.mark"])
+def test_requests_do_not_notice_what_fails_in_our_own_code(
+    direct: Direct, monkeypatch: pytest.MonkeyPatch, engine_log: EngineLog, place: str
+) -> None:
+    engine, asked = direct.engine, prompt(8, TOKENS)
+    engine.ask(asked)
+    own = engine.ask(asked)
+    direct.stored()
+    engine.forget()
+
+    def fails(*_: object) -> None:
+        raise RuntimeError("of ours")
+
+    *way, last = place.split(".")
+    with monkeypatch.context() as patched:
+        patched.setattr(attrgetter(".".join(way))(direct), last, fails)
+        assert engine.ask(asked).tokens == own.tokens
+    assert faults
+    faults.clear()
+    engine_log.clear()
     direct.at_rest()
 
 
