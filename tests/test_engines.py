@@ -11,6 +11,7 @@ import threading
 import tomllib
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from keepwarm.engines import ensure_engine, ensure_model, environments, folders, install
@@ -136,6 +137,37 @@ def test_a_disk_that_is_too_full_is_said_before_anything_is_fetched(
     lock.write_text("a==1\n")
     with pytest.raises(InstallError, match="XDG_CACHE_HOME"):
         make_environment(tmp_path, lock, said, free_bytes=1 << 60)
+
+
+def test_what_was_fetched_before_needs_no_more_room(
+    tmp_path: Path, said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "fetched").mkdir()
+    (tmp_path / "fetched" / "large.whl").write_bytes(bytes(1000))
+    (tmp_path / "lock.txt").write_text("a==1\n")
+    left = SimpleNamespace(free=500)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: left)
+
+    def begun(*_: object) -> None:
+        raise InstallError("it begins")
+
+    monkeypatch.setattr(environments, "run", begun)
+    with pytest.raises(InstallError, match="it begins"):
+        make_environment(tmp_path, tmp_path / "lock.txt", said, free_bytes=1500)
+
+
+def test_a_machine_without_a_network_is_told_so_in_few_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = tmp_path / "lock.txt"
+    wheel(tmp_path / "wheels", "good")
+    lock.write_text(f"good==1.0 --hash=sha256:{'0' * 64}\n")
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    monkeypatch.setenv("PIP_RETRIES", "1")
+    with pytest.raises(InstallError, match="must reach") as failed:
+        environments.fetch([sys.executable, "-m", "pip"], lock, tmp_path)
+    assert "No matching distribution" in str(failed.value)
+    assert "Retrying" not in str(failed.value)
 
 
 def test_an_interpreter_may_be_given(

@@ -23,6 +23,7 @@ Command: TypeAlias = Sequence[str | Path]
 BATCH = 12
 AT_ONCE = 3
 _FETCHED = "fetched"
+_RETRYING = "WARNING: Retrying"  # a screen of these would hide what failed
 
 
 class InstallError(KeepwarmError):
@@ -32,13 +33,14 @@ class InstallError(KeepwarmError):
 def make_environment(folder: Path, lock: Path, report: Report, free_bytes: int = 0) -> None:
     """Makes `folder` an environment with what `lock` names; needs `free_bytes` on its disk."""
     requirements = locked(lock)
-    free = shutil.disk_usage(folder).free
+    fetched = folder / _FETCHED
+    # What an earlier attempt fetched is part of what is needed.
+    free = shutil.disk_usage(folder).free + sum(file.stat().st_size for file in fetched.glob("*"))
     if free < free_bytes:
         raise InstallError(
             f"{folder} has {free >> 20} MiB left on its disk and the environment needs "
             f"{free_bytes >> 20}: free some, or set XDG_CACHE_HOME to a folder elsewhere"
         )
-    fetched = folder / _FETCHED
     clear(folder, keep=_FETCHED)
     fetched.mkdir(exist_ok=True)
     start = time.monotonic()
@@ -97,7 +99,13 @@ def _fetch_all(pip: Command, requirements: list[str], fetched: Path, report: Rep
 def fetch(pip: Command, lock: Path, folder: Path) -> None:
     """Puts the wheels that a lock names into a folder."""
     exactly = ["--no-deps", "--require-hashes", "--only-binary", ":all:", "--no-cache-dir"]
-    run([*pip, "download", "-q", *exactly, "-d", folder, "-r", lock], "fetching")
+    try:
+        run([*pip, "download", "-q", *exactly, "-d", folder, "-r", lock], "fetching")
+    except InstallError as error:
+        raise InstallError(
+            f"{error}\nPackages come from where pip is configured to look: this machine must reach "
+            "that. What was fetched is kept"
+        ) from None
 
 
 def _done(fetched: Path, number: int) -> bool:
@@ -108,5 +116,6 @@ def run(command: Command, what: str) -> None:
     """Runs a program to its end; InstallError with what it said if that was a failure."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        said = (done.stderr or done.stdout).strip()[-1500:]
+        lines = (done.stderr or done.stdout).strip().splitlines()
+        said = "\n".join(line for line in lines if not line.startswith(_RETRYING))[-1500:]
         raise InstallError(f"{what} failed: {said or f'exit status {done.returncode}'}")
