@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import random
+
 import pytest
 from keepwarm.planner import REGRET_FREE_S, STALE_S, Planner
 from keepwarm.prefill import Prefill
@@ -92,3 +95,30 @@ def test_an_engine_that_computed_nothing_yet_risks_one_deadline() -> None:
     assert planner.plan("a", 0, ["dram"] * few, 16, 1 << 20).why == "unmeasured"
     dear = planner.plan("b", 0, ["dram"] * 8 * few, 16, 1 << 20)
     assert (dear.blocks, dear.why) == (0, "cold")
+
+
+NONSENSE = (0.0, 5e-324, 1e-9, 1.0, 1e9, 1e300, math.inf, math.nan, -1.0)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_nonsense_neither_raises_nor_spreads(seed: int) -> None:
+    """Clocks that jump, sizes and times that cannot be: what is shown stays a number."""
+    rng, now_s = random.Random(seed), [0.0]
+
+    def clock() -> float:
+        now_s[0] += rng.choice([0.0, 1e-9, 1.0, 1000.0, -5.0])
+        return now_s[0]
+
+    planner = Planner(mode=rng.choice(["measured", "always", "off"]), clock=clock)
+    for _ in range(100):
+        size, seconds = rng.choice([-3, 0, 1, 17, 2048, 10**9]), rng.choice(NONSENSE)
+        planner.prefill_step(abs(size), size, seconds)
+        planner.restored(rng.choice("ab"), size, rng.choice(NONSENSE))
+        planner.probed("a", size, rng.choice(NONSENSE))
+        tiers = [rng.choice("abc") for _ in range(rng.randrange(40))]
+        tokens, row = max(1, size), rng.choice([1, 1 << 20])
+        plan = planner.plan(rng.randrange(3), 0, tiers, tokens, row, rng.choice(NONSENSE))
+        assert 0 <= plan.blocks <= len(tiers)
+        planner.outcome(rng.randrange(3), size, rng.choice(NONSENSE))
+        shown = [*planner.figures().values(), plan.predicted_restore_s, plan.predicted_recompute_s]
+        assert not any(math.isnan(each) for each in shown), f"seed {seed}"

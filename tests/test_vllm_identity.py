@@ -12,7 +12,7 @@ from typing import Any
 
 import keepwarm
 import pytest
-from keepwarm.connectors.vllm import facts
+from keepwarm.connectors.vllm import facts, weights
 from keepwarm.connectors.vllm.identity import Mode, agree, namespace_fields
 
 Made = SimpleNamespace
@@ -272,6 +272,25 @@ def test_what_an_engine_does_not_say_is_an_error_that_names_the_field(
     with pytest.raises(keepwarm.IdentityError, match=f"^{field} cannot be determined") as refused:
         engine.fields()
     assert refused.value.field == field
+
+
+@pytest.mark.parametrize("sample", [False, True])
+def test_files_that_cannot_be_read_are_named_and_not_vllms_fault(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, sample: bool
+) -> None:
+    def refuse(file: Path) -> str:
+        raise PermissionError(13, "Permission denied", str(file))
+
+    if sample:
+        engine.settings.weights = "sample"
+    real = weights._read
+    for name in ("_read", "_sampled"):
+        monkeypatch.setattr(
+            weights, name, lambda file: (real if file.suffix == ".json" else refuse)(file)
+        )
+    with pytest.raises(keepwarm.IdentityError, match=r"safetensors.*readable") as refused:
+        engine.fields()
+    assert refused.value.field == "weights"
 
 
 def test_a_sample_is_shown(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:

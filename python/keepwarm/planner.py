@@ -85,6 +85,7 @@ class Pace:
     NOISE, STEP, SHAPE, USUAL = 0.2, 0.7, 0.1, 0.05
     DOUBT = 0.5  # of the first samples: a factor of e either way, at two of them
     STEP_MIN = 0.5
+    MOST_S = 1e6
 
     def __init__(self) -> None:
         self.samples = 0
@@ -97,7 +98,7 @@ class Pace:
 
     def add(self, nbytes: int, seconds: float) -> None:
         """One transfer of this many bytes took so long."""
-        size, seen = _size_class(nbytes), math.log(max(seconds, 1e-9) / nbytes)
+        size, seen = _size_class(nbytes), math.log(min(max(seconds, 1e-9), self.MOST_S) / nbytes)
         if not self.samples:
             self.level = self.usual = seen
         shape = self._shape.setdefault(size, self._shape_of(size))

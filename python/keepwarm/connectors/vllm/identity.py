@@ -126,6 +126,12 @@ def _determined(name: str, determine: Callable[[_Engine], Value], engine: _Engin
         value = determine(engine)
     except IdentityError:
         raise
+    except OSError as error:
+        raise IdentityError(
+            f"{name} cannot be determined: {error}; its files must be whole and readable for the "
+            "engine's user",
+            name,
+        ) from error
     except Exception as error:
         why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         raise IdentityError(
