@@ -79,6 +79,24 @@ def test_a_hub_cache_is_named_by_its_blobs_and_agrees_with_a_copy(
     assert linked == name(model(tmp_path / "copy", a=content))
 
 
+def test_a_blob_that_was_written_to_after_it_was_linked_is_read(
+    tmp_path: Path, reads: list[str]
+) -> None:
+    """Whoever edits a file of a hub's cache writes through the link, and its name stays."""
+    blob = tmp_path / "blobs" / hashlib.sha256(b"weights").hexdigest()
+    blob.parent.mkdir()
+    blob.write_bytes(b"weights")
+    (tmp_path / "main").mkdir()
+    file = tmp_path / "main" / "a.safetensors"
+    file.symlink_to(blob)
+    before = name(tmp_path / "main")
+    file.write_bytes(b"changed")
+    later_ns = file.lstat().st_mtime_ns + 1
+    os.utime(blob, ns=(later_ns, later_ns))
+    assert name(tmp_path / "main") != before
+    assert reads == ["a.safetensors"]
+
+
 def test_a_link_elsewhere_and_a_blob_without_a_digest_are_read(
     tmp_path: Path, reads: list[str]
 ) -> None:

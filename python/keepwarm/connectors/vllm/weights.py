@@ -1,6 +1,7 @@
 """Content names of files: which weights an engine has loaded, whatever their folder is called.
 
-A file of a hub's cache is a link to a blob that is named by its SHA-256, and that name is taken.
+A file of a hub's cache is a link to a blob that is named by its SHA-256, and that name is taken,
+unless the blob was written to after the link was made.
 Any other file is read whole, once: its digest is kept in the user's cache folder under the file's
 device, inode, size and times, so that a changed file is read again. Both ways give the same name,
 so a replica that has a copy shares with one that has the hub's cache.
@@ -116,7 +117,9 @@ def content_name(files: Sequence[Path], root: Path, *, sample: bool = False) -> 
 def file_digest(file: Path) -> str:
     """SHA-256 of a file's content as 64 hex digits: a blob's name, a kept digest, or read now."""
     blob = file.resolve()
-    if file.is_symlink() and blob.parent.name == "blobs" and _BLOB.fullmatch(blob.name):
+    named = file.is_symlink() and blob.parent.name == "blobs" and _BLOB.fullmatch(blob.name)
+    # The link is made when the blob is whole: what wrote to it since was no hub.
+    if named and blob.stat().st_mtime_ns <= file.lstat().st_mtime_ns:
         return blob.name
     key, folder = _key(file), _folder()
     if (known := _kept(folder, key)) is not None:
