@@ -11,17 +11,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+from adapters import fake_session
 from keepwarm import IdentityError
 from keepwarm.adapter.reasons import Recomputed
 from keepwarm.adapter.settings import SettingsError
+from keepwarm.adapter.transfers import Done, Job
 from keepwarm.connectors.vllm import facts, guard, host_spec
 from keepwarm.connectors.vllm.asking import Asking
+from keepwarm.connectors.vllm.jobs import Jobs
 from keepwarm.connectors.vllm.places import Places, engine_hash, group_of
 from keepwarm.connectors.vllm.rows import Pool, Rows, own_bytes
 from keepwarm.connectors.vllm.tier import KeepwarmTier
+from keepwarm.outcomes import Outcome, Status
 from keepwarm.planner import Planner
 from keepwarm.testing import namespace
 from vllm.v1.kv_offload.base import ReqContext, make_offload_key
+from vllm.v1.kv_offload.tiering.base import TransferJob
 
 CHUNK = 32
 
@@ -124,6 +129,33 @@ def test_rows_are_the_pools_own_memory() -> None:
     rows = Rows([pool.place(n, 0) for n in range(4)])
     assert rows.step_blocks == (1 << 20) // 4000
     assert rows.buffers(1, 2) == [pool.place(1, 0), pool.place(2, 0)]
+
+
+def test_a_job_is_over_when_what_could_be_started_of_it_is() -> None:
+    session, _ = fake_session()
+    started: list[Job] = []
+
+    def load(job: Job) -> bool:
+        if started:
+            raise RuntimeError("no memory")
+        started.append(job)
+        return True
+
+    pool = Pool(view_of(np.zeros((4, 64), np.int8)), {0: 64})
+    halves: Any = SimpleNamespace(load=load)
+    jobs = Jobs(session, halves, pool, Places(CHUNK, (0,), session.namespace.run_blocks))
+    context = context_of(1, 8)
+    keys = list(context._offload_key_positions)
+    apart = [*keys[1:3], *keys[6:8]]
+    with pytest.raises(RuntimeError):
+        jobs.submit(TransferJob(5, apart, np.arange(4), True, context), 1.0)
+    assert jobs.take() == []  # a part is under way
+    fine = [Outcome(Status.OK)] * 2
+    jobs.absorb([Done(started[0].id, True, fine, 128, 0.1, 0.0)])
+    (ended,) = jobs.take()
+    assert (ended.result.job_id, ended.result.successful_keys) == (5, set(keys[1:3]))
+    assert len(jobs) == 0
+    session.close()
 
 
 def test_names_of_pools_whose_engine_was_killed_go_with_the_next_start(
