@@ -150,6 +150,8 @@ def test_credentials_never_show_their_token(tmp_path: Path) -> None:
     assert "short-and-secret" not in str(refused.value)
     with pytest.raises(ConfigError, match="is no folder"):
         keepwarm.connect(tmp_path / "s", credentials="/absent")
+    with pytest.raises(ConfigError, match="File name too long"):
+        keepwarm.connect(tmp_path / "s", credentials="x" * 5000)
 
 
 def test_a_token_that_others_may_read_is_not_used(tmp_path: Path) -> None:

@@ -61,6 +61,8 @@ def test_each_setting_is_taken_as_given() -> None:
         ({"address": ["unix:/a", 7]}, "give an address such as"),
         ({"ttl": "soon"}, "give seconds, or text such as 90m"),
         ({"weights": ""}, "give a name of the weights"),
+        ({"secret": "/run/\ud800"}, "give the path of the tenant's secret file"),
+        ({"secret": "/run/\0"}, "give the path of the tenant's secret file"),
         ({"weights_fixed": 1}, "give true or false"),
         ({"priority": 4}, "give a whole number from 0 to 3"),
     ],

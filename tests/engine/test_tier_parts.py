@@ -45,6 +45,12 @@ def test_an_unknown_setting_refuses_to_start_and_names_the_nearest() -> None:
         tier(lookup_deadline=1)
 
 
+@pytest.mark.parametrize("said", ["near", 7, ""])
+def test_a_locality_that_vllm_does_not_know_is_named(said: object) -> None:
+    with pytest.raises(SettingsError, match=r"KeepwarmTier: locality is .*: give LOCAL or REMOTE"):
+        tier(locality=said)
+
+
 def test_lora_is_refused_and_the_mode_that_can_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     config = SimpleNamespace(lora_config=object())
     monkeypatch.setattr(facts, "config_of", lambda _: (config, None))

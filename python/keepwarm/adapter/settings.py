@@ -87,8 +87,9 @@ class _Wanted(NamedTuple):
 
 
 def _text(value: object) -> str:
-    if not isinstance(value, str) or not value.strip():
+    if not isinstance(value, str) or not value.strip() or "\0" in value:
         raise ValueError
+    value.encode()  # JSON can hold half a character, which no path and no name can
     return value
 
 

@@ -34,7 +34,11 @@ class Credentials:
     def from_folder(cls, folder: str | PathLike[str]) -> Credentials:
         """A folder as `keepwarm certs` makes it: ca.pem, client.pem, client.key, crl.pem, token."""
         path = Path(folder)
-        if not path.is_dir():
+        try:
+            there = path.is_dir()
+        except OSError as error:
+            raise ConfigError(f"credentials {path}: {error.strerror}", "credentials") from None
+        if not there:
             raise ConfigError(f"credentials {path} is no folder: give one", "credentials")
 
         def here(name: str) -> Path | None:

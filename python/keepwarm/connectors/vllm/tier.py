@@ -56,6 +56,15 @@ def _miss(*_: Any) -> LookupResult:
     return LookupResult.MISS
 
 
+def _locality(said: object) -> Locality:
+    names = [each.value for each in Locality]
+    if not isinstance(said, str) or said.upper() not in names:
+        raise SettingsError(
+            WHERE, "locality", f"locality is {said!r}: give {' or '.join(names)}, or leave it out"
+        )
+    return Locality(said.upper())
+
+
 class KeepwarmTier(SecondaryTierManager):
     """See the module. `secondary_tiers: [{"type": "KeepwarmTier", …settings…}]`."""
 
@@ -74,8 +83,8 @@ class KeepwarmTier(SecondaryTierManager):
         """Raises for a setting or an identity that cannot be right: then vLLM does not start."""
         super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
         self.settings = settings = parse_settings(given, WHERE, VLLM_KEYS)
-        if given.get("locality"):
-            self.locality = Locality(str(given["locality"]).upper())
+        if given.get("locality") is not None:
+            self.locality = _locality(given["locality"])
         vllm_config, kv_cache_config = facts.config_of(offloading_spec.config)
         if vllm_config.lora_config is not None:
             raise SettingsError(
