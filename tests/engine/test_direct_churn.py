@@ -26,7 +26,7 @@ def direct(make_engine: Callable[..., Engine], node: NodeProcess) -> Direct:
     # 2 layers x 32 tokens x 512 B = 32 KiB a block: 30 blocks for up to 10 requests of up to 9
     engine = make_engine(
         "micro",
-        connector(node.address),
+        connector(node.address, lookup_deadline_s=10.0),  # a busy machine is not what is tested
         num_gpu_blocks_override=30,
         max_num_seqs=10,
         max_num_batched_tokens=256,
@@ -90,3 +90,34 @@ def test_random_requests_with_aborts(direct: Direct) -> None:
         engine.ask(given, max_tokens=len(got))
         assert engine.ask(given, max_tokens=len(got)).tokens == got
     direct.at_rest()
+
+
+def test_resets_of_the_connector_in_the_middle_of_requests(direct: Direct) -> None:
+    """Each one moves both halves to a new namespace, whatever loads and stores are under way."""
+    engine, session = direct.engine, direct.scheduler.session
+    prompts = [prompt(600 + at, 100 + 9 * at) for at in range(10)]
+    alone = [engine.ask(each, max_tokens=4).tokens for each in prompts]
+    direct.stored()
+    engine.forget()
+    names = [engine.add(each, max_tokens=4) for each in prompts]
+    engine.until(lambda: bool(direct.scheduler._loads), "a load is under way")
+    before = session.generation
+    answers = engine.finish(
+        names, each_step=lambda: engine.llm.reset_prefix_cache(reset_connector=True)
+    )
+    assert session.generation > before
+    assert [answers[name].tokens for name in names] == alone
+    engine.ask(prompts[0], max_tokens=1)  # a step tells the workers of the last one
+    assert direct.worker.session.generation == session.generation
+    assert direct.worker.session.namespace.fingerprint == session.namespace.fingerprint
+    direct.at_rest()
+    engine.until(lambda: restores(direct, prompt(699, 100)), "hits of its own", limit_s=60.0)
+    direct.at_rest()
+
+
+def restores(direct: Direct, asked: list[int]) -> bool:
+    """Stores a prompt, forgets it on the device, and asks again."""
+    direct.engine.ask(asked, max_tokens=1)
+    direct.stored()
+    direct.engine.forget()
+    return direct.engine.ask(asked, max_tokens=1).cached_tokens == 96
