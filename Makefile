@@ -133,7 +133,7 @@ $(STAMPS)/tools: requirements/dev.txt $(STAMPS)/venv
 	@touch $@
 
 $(STAMPS)/built-$(PROFILE): $(STAMPS)/tools $(RUST_SOURCES) pyproject.toml
-	@echo "== building the native core and installing keepwarm into $(VENV)"
+	@echo "== building the native core and installing keepwarm into $(VENV) (minutes without a word, the first time)"
 	@rm -f $(STAMPS)/built-*
 	$(BIN)/maturin develop --profile $(PROFILE) --locked --quiet
 	@touch $@

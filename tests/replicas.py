@@ -37,6 +37,7 @@ class FakeReplica:
         self.refused = 0
         self.ours = True
         self.told = True
+        self.fresh = False
         self.key: str | None = None
         self.miss = "absent"
         self.spoils = False
@@ -75,6 +76,7 @@ class FakeReplica:
 
     def serve(self, prompt: list[int], count: int) -> list[int]:
         """Counts where the prompt came from, waits for what is computed, and answers."""
+        self.fresh = False
         asked = (len(prompt) - 1) // BLOCK_TOKENS
         prefixes = [hash(tuple(prompt[: (at + 1) * BLOCK_TOKENS])) for at in range(asked)]
         device = _leading([each in self._own for each in prefixes])
@@ -117,7 +119,7 @@ class FakeReplica:
                 )
             ),
         ]
-        if self.ours:
+        if self.ours and not self.fresh:
             lines += [
                 f"keepwarm_connector_info{{{labels},{info}}} 1",
                 f"keepwarm_connector_joined{{{labels}}} {self.joined}",
@@ -129,7 +131,7 @@ class FakeReplica:
                 f"keepwarm_planner_prefill_token_seconds{{{labels}}} 0.002",
                 f"keepwarm_planner_regret_seconds_total{{{labels}}} {self.regret_s}",
             ]
-        if self.ours and self.told:
+        if self.ours and self.told and not self.fresh:
             lines += [
                 f'keepwarm_connector_prompt_tokens_total{{{labels},source="{source}",'
                 f'reason="{reason}"}} {tokens}'

@@ -50,6 +50,18 @@ def test_a_fleet_that_is_well() -> None:
         assert by["planner"] == "restore 4, dram 2.00 GiB/s, 2.000 ms a token"
 
 
+def test_engines_that_have_served_nothing_are_not_called_unconfigured() -> None:
+    """vLLM shows a connector's figures from the first request on."""
+    with fleet(fresh=True) as replicas:
+        report = examined(replicas)
+        assert report.level == "ok", report.checks
+    with fleet(fresh=True) as replicas:
+        found = first(examined(replicas, probe=False))
+        assert found.name.startswith("connector ")
+        assert "--no-probe ask it once" in found.todo
+        assert all(replica.fresh for replica in replicas)
+
+
 def test_one_engine_of_a_server_that_is_left_out_is_a_fault() -> None:
     """A server with data parallel engines shows each of them."""
     name = "keepwarm_connector_joined"

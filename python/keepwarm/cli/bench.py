@@ -21,7 +21,7 @@ WIDTH = 140
 
 def bench(
     *,
-    only: tuple[str, ...] = (),
+    only: Annotated[tuple[str, ...], Parameter(negative=(), show_default=False)] = (),
     quick: Annotated[bool, Parameter(negative=())] = False,
     json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
     out: Path | None = None,

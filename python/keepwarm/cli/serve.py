@@ -194,14 +194,15 @@ def _say_what(node: Any, as_json: bool) -> None:
         _write({"event": "serving", "pid": os.getpid(), "settings": settings, "machine": machine})
         return
     lines = [f"keepwarm: node {node.name} serves, process {os.getpid()}"]
+    wide = max(map(len, settings))
     for name, setting in settings.items():
         value = setting["value"]
         shown = _shown(value, name)
-        lines.append(f"  {name:<12} {shown:<44} {setting['origin']}")
+        lines.append(f"  {name:<{wide}} {shown:<44} {setting['origin']}")
     durable = node.config.state_dir is not None
-    lines.append(f"  epochs       {'durable' if durable else 'lost with this process'}")
-    lines += [f"  {name:<12} {figure}" for name, figure in node.ground()]
-    lines += [f"  {each.name:<12} {each.figure}" for each in node.findings]
+    lines.append(f"  {'epochs':<{wide}} {'durable' if durable else 'lost with this process'}")
+    lines += [f"  {name:<{wide}} {figure}" for name, figure in node.ground()]
+    lines += [f"  {each.name:<{wide}} {each.figure}" for each in node.findings]
     lines += [f"keepwarm: warning: {each.todo}" for each in node.findings if each.level != "ok"]
     lines.append(f"keepwarm: ready; next: keepwarm stat{_where(node.config.address)}")
     _write("\n".join(lines))

@@ -113,10 +113,11 @@ def _connector(replica: Replica) -> Check:
     label = f"connector {replica.name}"
     if not replica.figures.has("keepwarm_connector_"):
         todo = (
-            "no keepwarm figures on its /metrics: give --kv-transfer-config as docs/vllm.md shows, "
-            "without --disable-log-stats, and ask it once"
+            "no keepwarm figures on its /metrics: start it with --kv-transfer-config as "
+            "docs/vllm.md shows and without --disable-log-stats; they come with the first request, "
+            "so with --no-probe ask it once before"
         )
-        return fail(label, "none of ours", todo)
+        return fail(label, "none of Keepwarm's", todo)
     info = replica.info
     told = f"{info.get('connector', 'keepwarm')} {info.get('version', '')}".strip()
     return ok(label, told)

@@ -25,6 +25,8 @@ TOKEN_IDS = range(300, 1900)
 # How long the first replica is given to store, attempt by attempt.
 STORE_S = (1.0, 4.0)
 COUNTED_S_MAX = 3.0
+# How the names of our figures begin: vLLM shows them from an engine's first request on.
+OURS = "keepwarm_connector_"
 
 Tell = Callable[[Check], None]
 
@@ -85,6 +87,8 @@ def _examine(
             replica.version = client.version()
             replica.model = next(iter(client.models()), {})
             replica.figures = client.figures()
+            if probe and not replica.figures.has(OURS):
+                replica.figures = _awakened(replica)
         except EngineError as error:
             todo = "start this engine, or correct the address; with a key give --token-file"
             yield fail(f"replica {replica.name}", str(error), todo)
@@ -93,10 +97,24 @@ def _examine(
         replicas.append(replica)
         yield ok(f"replica {replica.name}", f"serves {replica.model.get('id', 'no model')}")
         yield from checks(replica)
-    ours = [each for each in replicas if each.figures.has("keepwarm_connector_")]
+    ours = [each for each in replicas if each.figures.has(OURS)]
     yield from _namespaces(ours)
     if probe and ours:
         yield from _probe(ours, store_s)
+
+
+def _awakened(replica: Replica) -> Figures:
+    """The figures of an engine that shows none of ours, once it has served two tokens."""
+    until, pause = time.monotonic() + COUNTED_S_MAX, threading.Event()
+    try:
+        replica.client.complete(list(TOKEN_IDS[:2]), 1, str(replica.model.get("id", "")))
+    except EngineError:
+        return replica.figures  # it does not complete prompts; what it shows is what there is
+    while True:
+        found = replica.client.figures()
+        if found.has(OURS) or time.monotonic() > until:
+            return found
+        pause.wait(0.05)
 
 
 def _namespaces(replicas: Sequence[Replica]) -> Iterator[Check]:
