@@ -33,6 +33,7 @@ def memory(request: pytest.FixtureRequest) -> Iterator[keepwarm.Memory]:
             yield opened
         return
     local: LocalNode = request.getfixturevalue("node")
-    with local.connect(transport=request.param) as connected:
+    # A node that is not reached in time is no error, and one on a busy machine may take its time.
+    with local.connect(transport=request.param, deadline_s=30.0) as connected:
         assert connected.health()["transport"] == request.param
         yield connected
