@@ -87,8 +87,9 @@ def _times(summary: Summary) -> str:
     for kind in TOLD:
         found = summary.ttft_ms[kind]
         share = f"{summary.ratio(kind):.2f}"
-        rows.append((TITLES[kind], f"{found['p50']:,.0f}", f"{found['p99']:,.0f}", share))
-    return _table(("", "P50 ms", "P99 ms", "of cold"), rows)
+        count = f"{len(summary.of_cold[kind])}"
+        rows.append((TITLES[kind], count, f"{found['p50']:,.0f}", f"{found['p99']:,.0f}", share))
+    return _table(("", "requests", "P50 ms", "P99 ms", "of cold"), rows)
 
 
 def _turn(number: int, each: Asked) -> tuple[str, ...]:
@@ -129,7 +130,8 @@ def _method(record: Record, summary: Summary, connector: str) -> str:
         "compared, token by token, with what the same prompt gets from the engine's own prefix "
         f"cache: {answers}. Before another replica is asked, the node has what the first stored.",
         "Cold and node-killed prompts are conversations that no replica has seen, of the same "
-        "lengths as the others. With few samples the P99 is the longest.",
+        "lengths as the others. With few samples the P99 is the longest. Of cold: each request's "
+        "time against the cold one of its own conversation, the median of these.",
     )
     text = "".join(f"<p>{escape(each)}</p>" for each in paragraphs)
     commands = "".join(

@@ -52,11 +52,12 @@ def _table(title: str, *columns: str) -> Table:
 
 
 def _times(summary: Summary) -> Table:
-    table = _table("Time to first token", "", "P50 ms", "P99 ms", "of cold")
+    table = _table("Time to first token", "", "requests", "P50 ms", "P99 ms", "of cold")
     for kind in TOLD:
         found = summary.ttft_ms[kind]
         table.add_row(
             TITLES[kind],
+            f"{len(summary.of_cold[kind])}",
             f"{found['p50']:,.0f}",
             f"{found['p99']:,.0f}",
             f"{summary.ratio(kind):.2f}",

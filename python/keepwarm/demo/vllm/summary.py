@@ -18,6 +18,8 @@ class Summary:
     """Figures for the report; `problems` is empty when all held."""
 
     ttft_ms: dict[Kind, dict[str, float]] = field(default_factory=dict)
+    of_cold: dict[Kind, list[float]] = field(default_factory=dict)
+    """Of each request, its time against the same conversation's cold one."""
     accounts: Accounts = field(default_factory=Accounts)
     compared: int = 0
     differing: list[str] = field(default_factory=list)
@@ -29,9 +31,8 @@ class Summary:
         return self.compared > 0 and not self.differing
 
     def ratio(self, kind: Kind) -> float:
-        """The kind's median against the cold one's."""
-        cold = self.ttft_ms[Kind.COLD]["p50"]
-        return self.ttft_ms[kind]["p50"] / cold if cold else 0.0
+        """The median of the kind's requests, each against its own cold one."""
+        return percentile(self.of_cold[kind], 0.5)
 
     @property
     def won(self) -> bool:
@@ -45,6 +46,7 @@ def summarise(record: Record) -> Summary:
     for kind in TOLD:
         took = [each.completion.first_token_s * 1e3 for each in record.of(kind)]
         summary.ttft_ms[kind] = {"p50": percentile(took, 0.5), "p99": percentile(took, 0.99)}
+        summary.of_cold[kind] = _of_cold(record, kind)
     for each in record.asked:
         summary.accounts.add(each.accounts)
     _compare(record, summary)
@@ -54,6 +56,19 @@ def summarise(record: Record) -> Summary:
     for kind in (Kind.OTHER_REPLICA, Kind.AFTER_RESTART):
         _judge_restored(record, summary, kind)
     return summary
+
+
+def _of_cold(record: Record, kind: Kind) -> list[float]:
+    """Conversations differ in length, so each is compared with itself; one that was never asked
+    cold, with the cold one that comes at the same place by length."""
+    by_length = sorted(record.of(Kind.COLD), key=lambda each: each.prompt_tokens)
+    by_name = {each.name: each for each in by_length}
+    ratios = []
+    for at, each in enumerate(sorted(record.of(kind), key=lambda each: each.prompt_tokens)):
+        cold = by_name.get(each.name) or (by_length[at] if at < len(by_length) else None)
+        if cold is not None and cold.completion.first_token_s > 0:
+            ratios.append(each.completion.first_token_s / cold.completion.first_token_s)
+    return ratios
 
 
 def _compare(record: Record, summary: Summary) -> None:
@@ -100,8 +115,7 @@ def _judge_restored(record: Record, summary: Summary, kind: Kind) -> None:
         )
     if summary.ratio(kind) >= 1:
         summary.problems.append(
-            f"{label}: {summary.ttft_ms[kind]['p50']:,.0f} ms to the first token, cold "
-            f"{summary.ttft_ms[Kind.COLD]['p50']:,.0f} ms: restoring lost"
+            f"{label}: {summary.ratio(kind):.2f} of the cold time to first token: restoring lost"
         )
 
 
