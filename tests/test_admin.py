@@ -57,6 +57,8 @@ def pages(running: Node) -> Pages:
 def test_health_and_readiness(running: Node, pages: Pages) -> None:
     assert pages.get("/v1/health").json() == {"state": "serving"}
     assert pages.get("/v1/ready").status_code == 200
+    running.retire()
+    assert pages.get("/v1/ready").status_code == 503, "before anybody is told"
     running.drain()
     assert pages.get("/v1/health").status_code == 200
     assert pages.get("/v1/ready").status_code == 503

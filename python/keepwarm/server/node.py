@@ -264,10 +264,13 @@ class Node:
             ),
         ]
 
-    def drain(self) -> bool:
-        """Takes no more clients or puts, and waits for calls under way. True when all ended."""
+    def retire(self) -> None:
+        """Is ready no more: whoever is told that the node drains can rely on it."""
         self.state = State.DRAINING
         say("draining", {"longest_s": self.config.drain})
+
+    def drain(self) -> bool:
+        """Takes no more clients or puts, and waits for calls under way. True when all ended."""
         began = time.monotonic()
         ended = self._server is None or self._server.drain(self.config.drain)
         if not ended:

@@ -40,6 +40,7 @@ def run(node: Node, started: Callable[[], None], say: Callable[[str, str], None]
         started()
         notify.ready(f"serves on {node.config.address}")
         lost = _serve(node, awaited, say)
+        node.retire()
         notify.stopping("draining", node.config.drain)
         say("draining", f"draining, for {node.config.drain:g} s at most")
         draining = awaited.call(node.drain)
