@@ -48,9 +48,7 @@ check: setup ## format, lints, types, stubs, and the repository's own rules; no 
 	@echo "== the repository's own rules"
 	$(BIN)/python -m pytest -q tests/test_tidy.py
 
-test: test-rust ## all tests at their short sizes: Rust, then fuzzers (FUZZ_SECONDS=30 each) beside Python
-	@# Python's tests wait for most of their time; the fuzzers take what they leave.
-	$(MAKE) --no-print-directory -j2 fuzz test-python
+test: test-rust fuzz test-python ## all tests at their short sizes: Rust, fuzzers (FUZZ_SECONDS=30 each), Python
 
 test-rust: setup
 	@echo "== Rust tests, optimised, with debug assertions"
@@ -82,7 +80,7 @@ bench-peers: setup ## install what bench compares with: PEERS="mooncake valkey";
 
 fuzz: ## every parser under libFuzzer, FUZZ_SECONDS each (30)
 	@echo "== fuzzers, $(FUZZ_SECONDS) s each"
-	SECONDS_EACH=$(FUZZ_SECONDS) nice -n 19 fuzz/run.sh
+	SECONDS_EACH=$(FUZZ_SECONDS) fuzz/run.sh
 
 fmt: setup ## format the sources in place
 	cargo fmt --all
