@@ -154,7 +154,12 @@ def test_an_interrupted_doctor_leaves_nothing(folder: Path) -> None:
         command = (sys.executable, "-m", "keepwarm.cli", "doctor", "node", way)
         for number in (signal.SIGINT, signal.SIGTERM):
             process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=clean({})
+                command,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=clean({}),
+                # A shell's background job, as this test may be, has its children ignore SIGINT.
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             )
             assert process.stdout is not None
             for line in process.stdout:
