@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -289,3 +290,27 @@ def test_a_step_that_vllm_does_not_end_is_ended_with_the_next() -> None:
         assert worker.report() == Report([1, 2], {10: 1, 20: 1})
     finally:
         worker.close()
+
+
+def test_many_adapters_are_read_by_one_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go, readers = threading.Event(), set()
+
+    def read(_: Any, folder: Path) -> str:
+        readers.add(threading.get_ident())
+        assert go.wait(10.0)
+        return "sha256:" + folder.name.encode().hex()
+
+    monkeypatch.setattr("keepwarm.connectors.vllm.direct.adapters.content_name", read)
+    adapters, asked = Adapters(), []
+    for number in range(20):
+        folder = tmp_path / f"lora{number}"
+        folder.mkdir()
+        (folder / "adapter_config.json").write_text("{}")
+        asked.append(SimpleNamespace(lora_name="a", lora_int_id=number + 1, lora_path=str(folder)))
+    assert [adapters.digest(each) for each in asked] == [None] * 20
+    go.set()
+    eventually(lambda: all(adapters.digest(each) for each in asked), "all are read")
+    assert len(readers) == 1
+    assert adapters.digest(asked[7]) == b"lora7"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Literal, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, NamedTuple
 
 Level = Literal["ok", "warn", "fail"]
 
@@ -98,3 +98,13 @@ def worst(checks: Iterable[Check]) -> Level:
     """How it stands in all."""
     levels = {check.level for check in checks}
     return "fail" if "fail" in levels else "warn" if "warn" in levels else "ok"
+
+
+def as_values(checks: Sequence[Check]) -> dict[str, Any]:
+    """A report for machines."""
+    first = the_one(checks)
+    return {
+        "level": worst(checks),
+        "change": None if first is None else first._asdict(),
+        "checks": [check._asdict() for check in checks],
+    }

@@ -22,7 +22,7 @@ from keepwarm.connecting import connect
 from keepwarm.connecting import open as open_memory
 from keepwarm.errors import KeepwarmError, NodeError
 from keepwarm.ops.doctor import figures, flash, host, reach
-from keepwarm.ops.doctor.checks import Check, Level, fail, the_one, worst
+from keepwarm.ops.doctor.checks import Check, Level, as_values, fail, worst
 from keepwarm.ops.doctor.paths import BLOCKS, block_bytes, copy_speed, over
 
 INPROC_BYTES = 32 << 20
@@ -44,13 +44,7 @@ class Report:
 
     def as_json(self) -> dict[str, Any]:
         """For machines."""
-        first = the_one(self.checks)
-        return {
-            "address": self.address,
-            "level": self.level,
-            "change": None if first is None else first._asdict(),
-            "checks": [check._asdict() for check in self.checks],
-        }
+        return {"address": self.address, **as_values(self.checks)}
 
 
 def examine(

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from keepwarm.engines.asking import EngineClient, EngineError, Figures
-from keepwarm.ops.doctor.checks import Check, Level, fail, ok, the_one, warn, worst
+from keepwarm.ops.doctor.checks import Check, Level, as_values, fail, ok, warn, worst
 from keepwarm.ops.doctor.replica import HITS, TOKENS, Replica, checks, leading, remedy
 
 PROBE_TOKENS_MAX = 2048
@@ -51,13 +51,7 @@ class FleetReport:
 
     def as_json(self) -> dict[str, Any]:
         """For machines."""
-        first = the_one(self.checks)
-        return {
-            "urls": self.urls,
-            "level": self.level,
-            "change": None if first is None else first._asdict(),
-            "checks": [check._asdict() for check in self.checks],
-        }
+        return {"urls": self.urls, **as_values(self.checks)}
 
 
 def examine(
