@@ -90,7 +90,7 @@ fmt: setup ## format the sources in place
 lock: ## renew requirements/*.txt from pyproject.toml, hashes included
 	$(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/pip install -q uv
 	$(VENV)-lock/bin/uv pip compile -q --python-version 3.11 --universal --generate-hashes --no-emit-index-url \
-		--group tools pyproject.toml -o requirements/dev.txt --custom-compile-command "make lock"
+		--group tools --extra workload pyproject.toml -o requirements/dev.txt --custom-compile-command "make lock"
 	rm -rf $(VENV)-lock
 
 lock-peers: ## renew bench/peers/*.txt from the .in files beside them, hashes included

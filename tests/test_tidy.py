@@ -67,6 +67,11 @@ PYTHON_IMPORTS: dict[str, set[str]] = {
         *("_core", "arguments", "client", "errors", "identity", "prompt", "config", "__init__"),
     },
     "engines": {"errors"},
+    "layout": {"errors"},
+    "workload": {
+        *("_core", "client", "config", "connecting", "errors", "identity", "layout", "outcomes"),
+        *("prompt", "testing", "__init__"),
+    },
     "bench": {"_core", "outcomes", "testing", "__init__"},
     "demo": {"client", "engines", "errors", "identity", "testing", "config", "__init__"},
     "connectors": {
@@ -77,7 +82,8 @@ CRATE_IMPORTS: dict[str, set[str]] = {
     "keepwarm-store": set(),
     "keepwarm-wire": {"keepwarm-store"},
     "keepwarm-bench": {"keepwarm-store"},
-    "keepwarm-python": {"keepwarm-bench", "keepwarm-store", "keepwarm-wire"},
+    "keepwarm-sim": {"keepwarm-store"},
+    "keepwarm-python": {"keepwarm-bench", "keepwarm-sim", "keepwarm-store", "keepwarm-wire"},
     "keepwarm-prototypes": {"keepwarm-store"},
 }
 # `unsafe` is for bytes that the compiler cannot follow; each place is on this list for a reason.
