@@ -3,6 +3,10 @@
 //!
 //! Uses the store's public policies and nothing else of it; knows no network and no Python.
 
+pub mod cache;
 pub mod interner;
+pub mod lfu;
+pub mod links;
 pub mod memory;
+pub mod order;
 pub mod requests;
