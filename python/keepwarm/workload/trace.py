@@ -9,7 +9,7 @@ told from, is ever in here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
@@ -83,6 +83,8 @@ class Skipped:
 
     counts: dict[str, int]
     places: dict[str, list[str]]  # "file.jsonl:17", a bounded number
+    #: Records that were kept but changed, such as a time that ran back: how many for each reason.
+    mended: dict[str, int] = field(default_factory=dict)
 
     def total(self) -> int:
         """Records left out, for whatever reason."""

@@ -1,0 +1,193 @@
+"""From single requests to `Batch`es: checks, order of arrival, several logs as one.
+
+Memory is bounded: `WINDOW` requests a log for putting them in order, and one batch.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from keepwarm.workload.readers.skips import Skips
+from keepwarm.workload.trace import Batch
+
+#: A log may name a request this many requests too late and is still put in order.
+WINDOW = 1024
+BATCH_REQUESTS = 4096
+BATCH_IDS = 1 << 20
+TOKENS_MAX = (1 << 32) - 1
+#: Seconds; the year 5138. What is later is no time.
+_TIME_MAX_S = 1e11
+
+CLOCK_RAN_BACK = "clock ran back: moved forward to the request before"
+
+
+class Row(NamedTuple):
+    """One request; `time_s` on whatever clock its log has."""
+
+    time_s: float
+    input_tokens: int
+    output_tokens: int
+    session: int
+    tenant: int
+    block_ids: array[int]
+
+
+class BadRecordError(ValueError):
+    """A record that is left out; its text is the reason, in fixed words."""
+
+
+NO_IDS: array[int] = array("Q")
+
+
+def as_time(value: object) -> float:
+    """A time in seconds; raises BadRecordError for what is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise BadRecordError("its time is no number")
+    try:
+        seconds = float(value)
+    except OverflowError:
+        raise BadRecordError("its time is out of range") from None
+    if seconds < 0:
+        raise BadRecordError("its time is negative")
+    if not math.isfinite(seconds) or seconds > _TIME_MAX_S:
+        raise BadRecordError("its time is out of range")
+    return seconds
+
+
+def as_tokens(value: object, what: str) -> int:
+    """A count of tokens; `what` names it in the reason."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise BadRecordError(f"its {what} tokens are no whole number")
+    if not 0 <= value <= TOKENS_MAX:
+        raise BadRecordError(f"its {what} tokens are negative or over 2^32")
+    return value
+
+
+def as_ids(value: object) -> array[int]:
+    """Block ids of 64 bits; signed ones are taken as the same bits."""
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+        raise BadRecordError("its block ids are no list")
+    try:
+        return array("Q", value)
+    except (OverflowError, TypeError):
+        pass
+    try:
+        return array("Q", array("q", value).tobytes())
+    except OverflowError:
+        raise BadRecordError("its block ids have more than 64 bits") from None
+    except TypeError:
+        raise BadRecordError("its block ids are no whole numbers") from None
+
+
+def fitting(ids: array[int], input_tokens: int, block_tokens: int) -> array[int]:
+    """The ids, if the request's tokens have that many blocks."""
+    if len(ids) > -(-input_tokens // block_tokens):
+        raise BadRecordError(
+            f"it has more block ids than its tokens have blocks of {block_tokens} "
+            "(is the block size right?)"
+        )
+    return ids
+
+
+def in_order(rows: Iterable[Row], skips: Skips) -> Iterator[Row]:
+    """By time, if none comes more than `WINDOW` rows too late; a later one is moved forward."""
+    waiting: list[tuple[float, int, Row]] = []
+    last_s = -math.inf
+    for place, row in enumerate(rows):
+        entry = (row.time_s, place, row)
+        if len(waiting) < WINDOW:
+            heapq.heappush(waiting, entry)
+            continue
+        row = heapq.heappushpop(waiting, entry)[2]
+        if row.time_s < last_s:
+            skips.mend(CLOCK_RAN_BACK)
+            row = row._replace(time_s=last_s)
+        last_s = row.time_s
+        yield row
+    while waiting:
+        yield heapq.heappop(waiting)[2]
+
+
+def merged(logs: Sequence[tuple[float, Callable[[], Iterator[Row]]]]) -> Iterator[Row]:
+    """Several logs in order as one; each is opened when its first time is reached.
+
+    So a thousand hourly files cost no more than one, and files of replicas at work at once are
+    interleaved.
+    """
+    waiting = sorted(enumerate(logs), key=lambda each: (each[1][0], each[0]), reverse=True)
+    heads: list[tuple[float, int, Row, Iterator[Row]]] = []
+    while heads or waiting:
+        while waiting and (not heads or waiting[-1][1][0] <= heads[0][0]):
+            place, (_, start) = waiting.pop()
+            rows = start()
+            first = next(rows, None)
+            if first is not None:
+                heapq.heappush(heads, (first.time_s, place, first, rows))
+        if not heads:
+            continue
+        _, place, row, rows = heads[0]
+        yield row
+        following = next(rows, None)
+        if following is None:
+            heapq.heappop(heads)
+        else:
+            heapq.heapreplace(heads, (following.time_s, place, following, rows))
+
+
+def batched(rows: Iterable[Row]) -> Iterator[Batch]:
+    """Columns of rows that are in order; times from the first one's."""
+    kept: list[Row] = []
+    ids = 0
+    start_s: float | None = None
+    for row in rows:
+        if start_s is None:
+            start_s = row.time_s
+        kept.append(row)
+        ids += len(row.block_ids)
+        if len(kept) >= BATCH_REQUESTS or ids >= BATCH_IDS:
+            yield _batch(kept, start_s)
+            kept, ids = [], 0
+    if kept and start_s is not None:
+        yield _batch(kept, start_s)
+
+
+def _batch(rows: list[Row], start_s: float) -> Batch:
+    def column(name: str, kind: Any) -> Any:
+        return np.array([getattr(row, name) for row in rows], dtype=kind)
+
+    offsets = np.zeros(len(rows) + 1, dtype=np.uint64)
+    np.cumsum([len(row.block_ids) for row in rows], out=offsets[1:])
+    joined = b"".join(memoryview(row.block_ids).cast("B") for row in rows)
+    return Batch(
+        times_s=column("time_s", np.float64) - start_s,
+        input_tokens=column("input_tokens", np.uint32),
+        output_tokens=column("output_tokens", np.uint32),
+        sessions=column("session", np.uint64),
+        tenants=column("tenant", np.uint64),
+        offsets=offsets,
+        block_ids=np.frombuffer(joined, dtype=np.uint64),
+    )
+
+
+def rows_of(batches: Iterable[Batch]) -> Iterator[Row]:
+    """The rows of batches, for logs that come as columns and are to be merged with others."""
+    for batch in batches:
+        ids = batch.block_ids.tobytes()
+        for at in range(len(batch)):
+            first, last = int(batch.offsets[at]), int(batch.offsets[at + 1])
+            yield Row(
+                float(batch.times_s[at]),
+                int(batch.input_tokens[at]),
+                int(batch.output_tokens[at]),
+                int(batch.sessions[at]),
+                int(batch.tenants[at]),
+                array("Q", ids[8 * first : 8 * last]),
+            )

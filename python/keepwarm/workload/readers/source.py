@@ -1,0 +1,111 @@
+"""Logs as a `TraceSource`: reads them in order as one, and says what was left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from functools import partial
+from itertools import chain
+from typing import Protocol
+
+from keepwarm.errors import ArgumentError
+from keepwarm.workload.readers.opening import Input, OnRead
+from keepwarm.workload.readers.rows import Row, batched, in_order, merged
+from keepwarm.workload.readers.skips import Skips
+from keepwarm.workload.trace import Batch, Progress, Skipped, TraceInfo
+
+
+class RowReader(Protocol):
+    """One format, for one reading of a trace; may remember things from one log to the next."""
+
+    def read(self, log: Input, skips: Skips, on_read: OnRead | None) -> Iterator[Row]:
+        """Rows about in order of time; what is none is counted."""
+
+
+class LogTrace:
+    """Implements `TraceSource` on logs that are read row by row."""
+
+    def __init__(
+        self, info: TraceInfo, logs: Sequence[Input], make: Callable[[], RowReader]
+    ) -> None:
+        self._info = info
+        self._logs = logs
+        self._make = make
+        self._skipped = Skipped({}, {})
+
+    @property
+    def info(self) -> TraceInfo:
+        """What is true of the whole."""
+        return self._info
+
+    def skipped(self) -> Skipped:
+        """What the last complete reading left out or changed."""
+        return self._skipped
+
+    def batches(self, progress: Progress | None = None) -> Iterator[Batch]:
+        """Reads from the beginning. Raises ArgumentError if there is no request at all."""
+        skips = Skips()
+        is_empty = True
+        for batch in batched(self._rows(skips, progress)):
+            is_empty = False
+            yield batch
+        self._skipped = skips.seal()
+        if is_empty:
+            raise ArgumentError(nothing_read(self._logs, skips))
+
+    def _rows(self, skips: Skips, progress: Progress | None) -> Iterator[Row]:
+        reader = self._make()
+        meter = Meter(self._logs, progress)
+        starts: list[tuple[float, Callable[[], Iterator[Row]]]] = []
+        for place, log in enumerate(self._logs):
+            read = partial(self._read, reader, log, skips, meter.of(place))
+            if len(self._logs) == 1:
+                return read()
+            starts.append(self._start(log, read))
+        return merged(starts)
+
+    def _read(
+        self, reader: RowReader, log: Input, skips: Skips, on_read: OnRead | None
+    ) -> Iterator[Row]:
+        return in_order(reader.read(log, skips, on_read), skips)
+
+    def _start(
+        self, log: Input, read: Callable[[], Iterator[Row]]
+    ) -> tuple[float, Callable[[], Iterator[Row]]]:
+        """A log's first time, and how to read it from its beginning."""
+        if log.is_pipe:
+            rows = read()
+            first = next(rows, None)
+            again = chain(() if first is None else (first,), rows)
+            return first.time_s if first else 0.0, lambda: again
+        peek = in_order(self._make().read(log, Skips(), None), Skips())
+        with closing(peek):
+            first = next(peek, None)
+        return first.time_s if first else 0.0, read
+
+
+class Meter:
+    """Adds up what was read of several logs, for a progress bar."""
+
+    def __init__(self, logs: Sequence[Input], progress: Progress | None) -> None:
+        sizes = [log.size for log in logs]
+        self._all = None if None in sizes else sum(size or 0 for size in sizes)
+        self._read = [0] * len(logs)
+        self._progress = progress
+
+    def of(self, place: int) -> OnRead | None:
+        """What the log at `place` tells its bytes to."""
+        return None if self._progress is None else partial(self._tell, place)
+
+    def _tell(self, place: int, read: int) -> None:
+        self._read[place] = read
+        if self._progress is not None:
+            self._progress(sum(self._read), self._all)
+
+
+def nothing_read(logs: Sequence[Input], skips: Skips) -> str:
+    """Why a whole trace came to nothing."""
+    names = ", ".join(log.name for log in logs[:3]) + (", …" if len(logs) > 3 else "")
+    if not skips.total():
+        return f"{names}: there is no request in it"
+    return f"{names}: no request could be read of {skips.total()} records: {skips.describe()}"
