@@ -8,7 +8,7 @@ from __future__ import annotations
 import heapq
 import math
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -97,7 +97,7 @@ def fitting(ids: array[int], input_tokens: int, block_tokens: int) -> array[int]
     return ids
 
 
-def in_order(rows: Iterable[Row], skips: Skips) -> Iterator[Row]:
+def in_order(rows: Iterable[Row], skips: Skips) -> Generator[Row, None, None]:
     """By time, if none comes more than `WINDOW` rows too late; a later one is moved forward."""
     waiting: list[tuple[float, int, Row]] = []
     last_s = -math.inf

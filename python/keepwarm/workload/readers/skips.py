@@ -40,7 +40,7 @@ class Skips:
     def describe(self) -> str:
         """One line: the reasons with their counts and first places."""
         return "; ".join(
-            f"{count} × {reason} ({', '.join(self._places[reason])}"
+            f"{count} records: {reason} ({', '.join(self._places[reason])}"
             f"{', …' if count > len(self._places[reason]) else ''})"
             for reason, count in self._counts.most_common()
         )

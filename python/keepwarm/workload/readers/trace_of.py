@@ -62,8 +62,7 @@ def opened(paths: Paths) -> list[Input]:
     short = ["stdin" if text == "-" else Path(text).name or text for text in texts]
     clear = len(set(short)) == len(short)
     return [
-        Input.open(text, name if clear else text)
-        for text, name in zip(texts, short, strict=True)
+        Input.open(text, name if clear else text) for text, name in zip(texts, short, strict=True)
     ]
 
 
