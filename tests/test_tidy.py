@@ -64,7 +64,8 @@ PYTHON_IMPORTS: dict[str, set[str]] = {
     },
     "server": {"_core", "config", "errors", "machine", "ops", "outcomes", "__init__"},
     "testing": {
-        *("_core", "arguments", "client", "errors", "identity", "prompt", "config", "__init__"),
+        *("_core", "arguments", "client", "errors", "identity", "layout", "prompt", "config"),
+        "__init__",
     },
     "engines": {"errors"},
     "layout": {"errors"},

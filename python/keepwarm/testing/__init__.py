@@ -5,12 +5,13 @@
     FaultProxy    sits between a real client and a real node and spoils what passes
     conformance   what every memory must do, as checks to call
     traces        recorded requests; `synthetic` makes some up and says so
+    conversations whole conversations with their text, as requests
     blocks        block bytes that can be computed again, so that every byte can be verified
 
 Needs numpy. May import the package's public names; nothing outside tests and the demo imports it.
 """
 
-from keepwarm.testing import blocks, conformance, synthetic, traces
+from keepwarm.testing import blocks, conformance, conversations, synthetic, traces
 from keepwarm.testing.fake import (
     FakeLookup,
     FakeMemory,
@@ -45,6 +46,7 @@ __all__ = [
     "Trace",
     "blocks",
     "conformance",
+    "conversations",
     "eventually",
     "namespace",
     "synthetic",
