@@ -27,11 +27,23 @@ from keepwarm.layout.findings import Breaker
 from keepwarm.layout.requests import Family
 from keepwarm.layout.splice import REMOVED, Edit, apply, splice
 
-__all__ = ["MARKERS", "PSEUDO_HEADERS", "Change", "Fixed", "Rules", "Target", "fix", "fix_bytes"]
+__all__ = [
+    "MARKERS",
+    "PSEUDO_HEADERS",
+    "Change",
+    "Fixed",
+    "Rules",
+    "Target",
+    "fix",
+    "fix_bytes",
+    "marker_paths",
+    "pointer",
+]
 
 MARKERS = ("cache_control", "prompt_cache_breakpoint")
 # Claude Code puts billing facts, a new hash with each conversation, before its system prompt.
 PSEUDO_HEADERS = ("x-anthropic-billing-header:",)
+_TOOL_FIELDS = ("tools", "functions")
 _SYSTEM_ROLES = ("system", "developer")
 _Body = TypeVar("_Body")
 _Path = tuple[str | int, ...]
@@ -164,7 +176,7 @@ def _read(body: bytes) -> tuple[str, Any]:
 def _respace(text: str, value: Mapping[str, Any], plan: _Plan) -> None:
     """Writes tools anew that no other rule has touched, if that changes a byte."""
     touched = {path[0] for path, _ in plan.edits}
-    for field in ("tools", "functions"):
+    for field in _TOOL_FIELDS:
         if field in value and field not in touched:
             edit: Edit = ((field,), canonical.write(value[field]))
             if splice(text, [edit]) != text:
@@ -173,15 +185,15 @@ def _respace(text: str, value: Mapping[str, Any], plan: _Plan) -> None:
 
 def _planned(body: Mapping[str, Any], family: Family, rules: Rules) -> _Plan:
     plan = _Plan()
-    for field in ("tools", "functions"):
+    for field in _TOOL_FIELDS:
         if isinstance(body.get(field), list):
             _plan_tools(plan, field, body[field], rules)
     for texts in _system_texts(body, family):
         _plan_system(plan, texts, rules)
     if rules.target is Target.ENGINE:
         removed = {path for path, value in plan.edits if value is REMOVED}
-        for path in _markers(body, family):
-            if path[:-1] not in removed:
+        for path in marker_paths(body, family):
+            if path[0] not in _TOOL_FIELDS and path[:-1] not in removed:
                 plan.replace(path, REMOVED, Breaker.CACHE_MARKERS)
     if rules.tool_results:
         for path, text in _results(body, family):
@@ -315,9 +327,13 @@ def _without_headers(text: str) -> str:
     return text
 
 
-def _markers(body: Mapping[str, Any], family: Family) -> Iterator[_Path]:
-    """Where markers stand, tools apart: at the root, in messages, in blocks, in results' blocks."""
+def marker_paths(body: Mapping[str, Any], family: Family) -> Iterator[_Path]:
+    """Where markers stand: at the root, in tools, in messages, in blocks, in results' blocks."""
     yield from _markers_in((), body)
+    for field in _TOOL_FIELDS:
+        for at, tool in enumerate(body[field] if isinstance(body.get(field), list) else ()):
+            if isinstance(tool, Mapping):
+                yield from _markers_in((field, at), tool)
     if family is Family.ANTHROPIC:
         yield from _markers_below(("system",), body.get("system"), levels=2)
     for path, message in _messages(body, family):

@@ -57,7 +57,9 @@ def read_swe_agent(path: Path) -> Conversation:
     if not history:
         raise TraceError(f"{path}: has no history")
     agent = history[0].get("agent")
-    return Conversation(path.stem, [_message(each) for each in history if each.get("agent") == agent])
+    return Conversation(
+        path.stem, [_message(each) for each in history if each.get("agent") == agent]
+    )
 
 
 def public() -> list[Conversation]:
