@@ -195,7 +195,7 @@ def test_heads_of_their_own_in_each_layer() -> None:
 def test_what_the_cache_is_made_of(
     more: Mapping[str, Any], asked: str, bytes_per_token: int, called: str
 ) -> None:
-    found = from_config(LLAMA | more, "x", asked)
+    found = from_config({**LLAMA, **more}, "x", asked)
     assert (found.bytes_per_token(), found.kv_dtype) == (bytes_per_token, called)
 
 
