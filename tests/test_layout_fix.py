@@ -444,6 +444,24 @@ def test_spaces_between_tokens_of_tools_go_only_when_asked_for() -> None:
     assert fixed.body == '{"tools": [{"name":"a","description":"é"}], "n": 1}'.encode()
 
 
+@pytest.mark.parametrize("is_text", [False, True])
+def test_a_body_is_repaired_where_it_lies_in_a_record(is_text: bool) -> None:
+    body = {"tools": [{"name": "b"}, {"name": "a"}], "messages": [], "n": 1.50}
+    record = {"t": 1.0, "req": {"inner": json.dumps(body) if is_text else body}, "z": "\u00e9 "}
+    data = json.dumps(record).encode()
+    fixed = fix_bytes(data, Family.OPENAI_CHAT, at=("req", "inner"))
+    assert [(each.breaker, each.pointer) for each in fixed.changes] == [
+        (Breaker.TOOL_ORDER, "/tools")
+    ]
+    got = json.loads(fixed.body)
+    inner = json.loads(got["req"]["inner"]) if is_text else got["req"]["inner"]
+    assert inner == {**body, "tools": [{"name": "a"}, {"name": "b"}]}
+    assert fixed.body.startswith(b'{"t": 1.0, "req": {"inner": ')
+    assert fixed.body.endswith(b', "z": "\\u00e9 "}')
+    for elsewhere in ((), ("req",), ("z", "inner"), ("none",), ("t",)):
+        assert fix_bytes(data, Family.OPENAI_CHAT, at=elsewhere).body is data
+
+
 def rendered(body: Mapping[str, Any]) -> str:
     """A prompt as most templates lay it out: tools, then messages, each as it is given."""
     tools = "".join(json.dumps(tool, ensure_ascii=False) + "\n" for tool in body["tools"])

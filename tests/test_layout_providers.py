@@ -63,7 +63,7 @@ def test_targets_follow_the_model() -> None:
 
 
 def test_every_rule_is_whole_and_says_where_it_is_from() -> None:
-    seen = set()
+    seen: set[str] = set()
     for rule in rules():
         assert len(rule.ttl_s) == len(rule.write_factors) > 0
         assert rule.write_factor(rule.ttl_s[-1]) == rule.write_factors[-1]

@@ -132,22 +132,37 @@ def fix(
     return Fixed(apply(body, plan.edits), tuple(plan.changes)) if plan.edits else Fixed(body)
 
 
-def fix_bytes(body: bytes, family: Family, rules: Rules | None = None) -> Fixed[bytes]:
+def fix_bytes(
+    body: bytes, family: Family, rules: Rules | None = None, at: Sequence[str] = ()
+) -> Fixed[bytes]:
     """Repairs a body in UTF-8 in place: what no rule names keeps every byte, numbers their digits.
 
-    An object in which a key stands twice is left alone with all that is below it. Raises
-    ArgumentError if the body is no JSON object in UTF-8, or is nested too deeply; forward it then.
+    `at` leads to it where it is part of a larger document, as in a log: keys from the root, the
+    last of which may hold it as text. An object in which a key stands twice is left alone with all
+    that is below it. Raises ArgumentError if there is no JSON object in UTF-8, or if it is nested
+    too deeply; forward it then.
     """
     rules = rules or Rules()
-    text, value = _read(body)
-    if isinstance(value, canonical.Repeated):
+    text, document = _read(body)
+    value = document
+    for step in at:
+        value = value.get(step) if isinstance(value, dict) else None
+    if isinstance(value, str) and not isinstance(value, canonical.Number):
+        inner = fix_bytes(value.encode("utf-8", "surrogatepass"), family, rules)
+        if not inner.changes:
+            return Fixed(body)
+        said = canonical.write(inner.body.decode("utf-8"))
+        return Fixed(splice(text, [(tuple(at), said)]).encode("utf-8"), inner.changes)
+    if not isinstance(value, dict):
         return Fixed(body)
     plan = _planned(value, family, rules)
     if rules.tool_spaces:
-        _respace(text, value, plan)
+        _respace(text, value, plan, tuple(at))
     if not plan.edits:
         return Fixed(body)
-    written = [(path, new if new is REMOVED else canonical.write(new)) for path, new in plan.edits]
+    written = [
+        ((*at, *path), new if new is REMOVED else canonical.write(new)) for path, new in plan.edits
+    ]
     return Fixed(splice(text, written).encode("utf-8"), tuple(plan.changes))
 
 
@@ -173,12 +188,12 @@ def _read(body: bytes) -> tuple[str, Any]:
     return text, value
 
 
-def _respace(text: str, value: Mapping[str, Any], plan: _Plan) -> None:
+def _respace(text: str, value: Mapping[str, Any], plan: _Plan, at: _Path) -> None:
     """Writes tools anew that no other rule has touched, if that changes a byte."""
     touched = {path[0] for path, _ in plan.edits}
     for field in _TOOL_FIELDS:
         if field in value and field not in touched:
-            edit: Edit = ((field,), canonical.write(value[field]))
+            edit: Edit = ((*at, field), canonical.write(value[field]))
             if splice(text, [edit]) != text:
                 plan.replace((field,), value[field], Breaker.KEY_ORDER)
 
