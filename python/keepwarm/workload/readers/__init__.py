@@ -8,6 +8,7 @@ with the reason. `opening` gives bytes and lines, `rows` makes batches; may impo
 workload.hashing and layout.
 """
 
-from keepwarm.workload.readers.trace_of import open_trace
+from keepwarm.workload.readers.detect import Format
+from keepwarm.workload.readers.trace_of import RequestLog, open_requests, open_trace
 
-__all__ = ["open_trace"]
+__all__ = ["Format", "RequestLog", "open_requests", "open_trace"]

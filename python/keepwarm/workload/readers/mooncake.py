@@ -8,13 +8,20 @@ A row's `block_size` says otherwise. Several files are parts of one trace: equal
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
 from typing import Any
 
 from keepwarm.workload.hashing import Hasher
 from keepwarm.workload.readers.json_lines import records
 from keepwarm.workload.readers.opening import Input, OnRead
-from keepwarm.workload.readers.rows import BadRecordError, Row, as_ids, as_time, as_tokens, fitting
+from keepwarm.workload.readers.rows import (
+    BadRecordError,
+    Row,
+    Timed,
+    as_ids,
+    as_time,
+    as_tokens,
+    fitting,
+)
 from keepwarm.workload.readers.skips import Skips
 
 MOONCAKE_BLOCK_TOKENS = 512
@@ -48,15 +55,15 @@ class Rows:
         self._session_field, self._tenant_field = fields
         self._roots: OrderedDict[str, str] = OrderedDict()
 
-    def read(self, log: Input, skips: Skips, on_read: OnRead | None) -> Iterator[Row]:
+    def read(self, log: Input, skips: Skips, on_read: OnRead | None) -> Timed[Row]:
         """One row a record; what is none is counted."""
         for where, record in records(log, skips, on_read):
             try:
-                yield self._row(record)
+                yield self._timed_row(record)
             except BadRecordError as error:
                 skips.add(str(error), where)
 
-    def _row(self, record: dict[str, Any]) -> Row:
+    def _timed_row(self, record: dict[str, Any]) -> tuple[float, Row]:
         if "hash_ids" not in record or "timestamp" not in record:
             raise BadRecordError("it has no timestamp or no hash_ids")
         if record.get("block_size", self._block_tokens) != self._block_tokens:
@@ -64,8 +71,8 @@ class Rows:
         scale = 1.0 if _is_qwen(record) else 1000.0
         tokens = as_tokens(record.get("input_length"), "input")
         ids = fitting(as_ids(record["hash_ids"]), tokens, self._block_tokens)
-        return Row(
-            as_time(record["timestamp"]) / scale,
+        time_s = as_time(record["timestamp"]) / scale
+        return time_s, Row(
             tokens,
             as_tokens(record.get("output_length", 0), "output"),
             self._session(record),

@@ -8,6 +8,7 @@ A pipe can be read once; what was taken of it for `head` is given again by its f
 
 from __future__ import annotations
 
+import io
 import os
 import select
 import stat
@@ -124,6 +125,11 @@ class Input:
                     "write one record a line"
                 )
         return bytes(taken.removeprefix(b"\xef\xbb\xbf"))
+
+    def first_part(self) -> Input:
+        """What is known of a pipe beforehand, as a log of its own."""
+        lines = self.head if len(self.head) < HEAD_BYTES else self.head.rpartition(b"\n")[0]
+        return Input(self.name, self.path, None, lines, io.BytesIO(), [lines])
 
     def _too_long(self, skips: Skips, number: int) -> None:
         skips.add(f"a line of more than {LINE_BYTES_MAX >> 20} MiB", f"{self.name}:{number}")

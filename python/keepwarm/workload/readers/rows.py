@@ -9,12 +9,16 @@ import heapq
 import math
 from array import array
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from keepwarm.workload.readers.skips import Skips
 from keepwarm.workload.trace import Batch
+
+T = TypeVar("T")
+#: Things with their times, seconds on whatever clock their log has.
+Timed = Generator[tuple[float, T], None, None]
 
 #: A log may name a request this many requests too late and is still put in order.
 WINDOW = 1024
@@ -28,9 +32,8 @@ CLOCK_RAN_BACK = "clock ran back: moved forward to the request before"
 
 
 class Row(NamedTuple):
-    """One request; `time_s` on whatever clock its log has."""
+    """One request, without its time: rows travel as `(time_s, row)`."""
 
-    time_s: float
     input_tokens: int
     output_tokens: int
     session: int
@@ -97,69 +100,71 @@ def fitting(ids: array[int], input_tokens: int, block_tokens: int) -> array[int]
     return ids
 
 
-def in_order(rows: Iterable[Row], skips: Skips) -> Generator[Row, None, None]:
-    """By time, if none comes more than `WINDOW` rows too late; a later one is moved forward."""
-    waiting: list[tuple[float, int, Row]] = []
+def in_order(items: Iterable[tuple[float, T]], skips: Skips, window: int = WINDOW) -> Timed[T]:
+    """By time, if none comes more than `window` items too late; a later one is moved forward."""
+    waiting: list[tuple[float, int, T]] = []
     last_s = -math.inf
-    for place, row in enumerate(rows):
-        entry = (row.time_s, place, row)
-        if len(waiting) < WINDOW:
-            heapq.heappush(waiting, entry)
+    for place, (time_s, item) in enumerate(items):
+        if len(waiting) < window:
+            heapq.heappush(waiting, (time_s, place, item))
             continue
-        row = heapq.heappushpop(waiting, entry)[2]
-        if row.time_s < last_s:
+        time_s, _, item = heapq.heappushpop(waiting, (time_s, place, item))
+        if time_s < last_s:
             skips.mend(CLOCK_RAN_BACK)
-            row = row._replace(time_s=last_s)
-        last_s = row.time_s
-        yield row
+            time_s = last_s
+        last_s = time_s
+        yield time_s, item
     while waiting:
-        yield heapq.heappop(waiting)[2]
+        time_s, _, item = heapq.heappop(waiting)
+        yield max(time_s, last_s), item
 
 
-def merged(logs: Sequence[tuple[float, Callable[[], Iterator[Row]]]]) -> Iterator[Row]:
+def merged(logs: Sequence[tuple[float, Callable[[], Timed[T]]]]) -> Timed[T]:
     """Several logs in order as one; each is opened when its first time is reached.
 
     So a thousand hourly files cost no more than one, and files of replicas at work at once are
     interleaved.
     """
     waiting = sorted(enumerate(logs), key=lambda each: (each[1][0], each[0]), reverse=True)
-    heads: list[tuple[float, int, Row, Iterator[Row]]] = []
+    heads: list[tuple[float, int, T, Timed[T]]] = []
     while heads or waiting:
         while waiting and (not heads or waiting[-1][1][0] <= heads[0][0]):
             place, (_, start) = waiting.pop()
-            rows = start()
-            first = next(rows, None)
+            items = start()
+            first = next(items, None)
             if first is not None:
-                heapq.heappush(heads, (first.time_s, place, first, rows))
+                heapq.heappush(heads, (first[0], place, first[1], items))
         if not heads:
             continue
-        _, place, row, rows = heads[0]
-        yield row
-        following = next(rows, None)
+        time_s, place, item, items = heads[0]
+        yield time_s, item
+        following = next(items, None)
         if following is None:
             heapq.heappop(heads)
         else:
-            heapq.heapreplace(heads, (following.time_s, place, following, rows))
+            heapq.heapreplace(heads, (following[0], place, following[1], items))
 
 
-def batched(rows: Iterable[Row]) -> Iterator[Batch]:
+def batched(rows: Iterable[tuple[float, Row]]) -> Iterator[Batch]:
     """Columns of rows that are in order; times from the first one's."""
+    times: list[float] = []
     kept: list[Row] = []
     ids = 0
     start_s: float | None = None
-    for row in rows:
+    for time_s, row in rows:
         if start_s is None:
-            start_s = row.time_s
+            start_s = time_s
+        times.append(time_s - start_s)
         kept.append(row)
         ids += len(row.block_ids)
         if len(kept) >= BATCH_REQUESTS or ids >= BATCH_IDS:
-            yield _batch(kept, start_s)
-            kept, ids = [], 0
-    if kept and start_s is not None:
-        yield _batch(kept, start_s)
+            yield _batch(times, kept)
+            times, kept, ids = [], [], 0
+    if kept:
+        yield _batch(times, kept)
 
 
-def _batch(rows: list[Row], start_s: float) -> Batch:
+def _batch(times: list[float], rows: list[Row]) -> Batch:
     def column(name: str, kind: Any) -> Any:
         return np.array([getattr(row, name) for row in rows], dtype=kind)
 
@@ -167,7 +172,7 @@ def _batch(rows: list[Row], start_s: float) -> Batch:
     np.cumsum([len(row.block_ids) for row in rows], out=offsets[1:])
     joined = b"".join(memoryview(row.block_ids).cast("B") for row in rows)
     return Batch(
-        times_s=column("time_s", np.float64) - start_s,
+        times_s=np.array(times, dtype=np.float64),
         input_tokens=column("input_tokens", np.uint32),
         output_tokens=column("output_tokens", np.uint32),
         sessions=column("session", np.uint64),
@@ -175,19 +180,3 @@ def _batch(rows: list[Row], start_s: float) -> Batch:
         offsets=offsets,
         block_ids=np.frombuffer(joined, dtype=np.uint64),
     )
-
-
-def rows_of(batches: Iterable[Batch]) -> Iterator[Row]:
-    """The rows of batches, for logs that come as columns and are to be merged with others."""
-    for batch in batches:
-        ids = batch.block_ids.tobytes()
-        for at in range(len(batch)):
-            first, last = int(batch.offsets[at]), int(batch.offsets[at + 1])
-            yield Row(
-                float(batch.times_s[at]),
-                int(batch.input_tokens[at]),
-                int(batch.output_tokens[at]),
-                int(batch.sessions[at]),
-                int(batch.tenants[at]),
-                array("Q", ids[8 * first : 8 * last]),
-            )

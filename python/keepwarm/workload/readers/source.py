@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
-from itertools import chain
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from keepwarm.errors import ArgumentError
 from keepwarm.workload.readers.opening import Input, OnRead
-from keepwarm.workload.readers.rows import Row, batched, in_order, merged
+from keepwarm.workload.readers.rows import Row, T, Timed, batched, in_order, merged
 from keepwarm.workload.readers.skips import Skips
 from keepwarm.workload.trace import Batch, Progress, Skipped, TraceInfo
 
@@ -18,8 +17,19 @@ from keepwarm.workload.trace import Batch, Progress, Skipped, TraceInfo
 class RowReader(Protocol):
     """One format, for one reading of a trace; may remember things from one log to the next."""
 
-    def read(self, log: Input, skips: Skips, on_read: OnRead | None) -> Iterator[Row]:
+    def read(self, log: Input, skips: Skips, on_read: OnRead | None) -> Timed[Row]:
         """Rows about in order of time; what is none is counted."""
+
+
+@runtime_checkable
+class Whole(Protocol):
+    """A format whose logs are read one behind the other, and which orders rows by itself."""
+
+    def read(self, log: Input, skips: Skips, on_read: OnRead | None) -> Timed[Row]:
+        """Rows in order, of this log and those before."""
+
+    def rest(self) -> Timed[Row]:
+        """The rows that are left when all logs were read."""
 
 
 class LogTrace:
@@ -53,35 +63,56 @@ class LogTrace:
         if is_empty:
             raise ArgumentError(nothing_read(self._logs, skips))
 
-    def _rows(self, skips: Skips, progress: Progress | None) -> Iterator[Row]:
+    def _rows(self, skips: Skips, progress: Progress | None) -> Timed[Row]:
         reader = self._make()
         meter = Meter(self._logs, progress)
-        starts: list[tuple[float, Callable[[], Iterator[Row]]]] = []
-        for place, log in enumerate(self._logs):
-            read = partial(self._read, reader, log, skips, meter.of(place))
-            if len(self._logs) == 1:
-                return read()
-            starts.append(self._start(log, read))
-        return merged(starts)
+        if isinstance(reader, Whole):
+            for place, log in enumerate(self._logs):
+                yield from reader.read(log, skips, meter.of(place))
+            yield from reader.rest()
+            return
 
-    def _read(
-        self, reader: RowReader, log: Input, skips: Skips, on_read: OnRead | None
-    ) -> Iterator[Row]:
-        return in_order(reader.read(log, skips, on_read), skips)
+        def read(log: Input, skips: Skips, on_read: OnRead | None) -> Timed[Row]:
+            return in_order(reader.read(log, skips, on_read), skips)
 
-    def _start(
-        self, log: Input, read: Callable[[], Iterator[Row]]
-    ) -> tuple[float, Callable[[], Iterator[Row]]]:
-        """A log's first time, and how to read it from its beginning."""
+        def peek(log: Input) -> Timed[Row]:
+            return in_order(self._make().read(log, Skips(), None), Skips())
+
+        yield from merged(starts_of(self._logs, read, skips, meter, peek))
+
+
+def starts_of(
+    logs: Sequence[Input],
+    read: Callable[[Input, Skips, OnRead | None], Timed[T]],
+    skips: Skips,
+    meter: Meter,
+    peek: Callable[[Input], Timed[T]] | None = None,
+) -> list[tuple[float, Callable[[], Timed[T]]]]:
+    """Each log's first time, and how to read it from its beginning.
+
+    `peek` reads without remembering anything; without it, `read` is such.
+    """
+    starts: list[tuple[float, Callable[[], Timed[T]]]] = []
+    for place, log in enumerate(logs):
+        begin = partial(read, log, skips, meter.of(place))
+        if len(logs) == 1:
+            return [(0.0, begin)]
         if log.is_pipe:
-            rows = read()
-            first = next(rows, None)
-            again = chain(() if first is None else (first,), rows)
-            return first.time_s if first else 0.0, lambda: again
-        peek = in_order(self._make().read(log, Skips(), None), Skips())
-        with closing(peek):
-            first = next(peek, None)
-        return first.time_s if first else 0.0, read
+            items = begin()
+            first = next(items, None)
+            starts.append((first[0] if first else 0.0, partial(_again, first, items)))
+            continue
+        looking = peek(log) if peek is not None else read(log, Skips(), None)
+        with closing(looking):
+            first = next(looking, None)
+        starts.append((first[0] if first else 0.0, begin))
+    return starts
+
+
+def _again(first: tuple[float, T] | None, following: Timed[T]) -> Timed[T]:
+    if first is not None:
+        yield first
+    yield from following
 
 
 class Meter:

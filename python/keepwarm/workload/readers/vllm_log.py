@@ -1,0 +1,168 @@
+"""vLLM's text log with `--enable-log-requests` (and, for answers, `--enable-log-outputs`).
+
+Since 0.11 prompts are logged at level DEBUG only (`VLLM_LOGGING_LEVEL=DEBUG`):
+    Request ID details: prompt: '...', prompt_token_ids: [...], prompt_embeds shape: None.
+    Request ID JSON body: {...}
+    Generated response ID details: output_token_ids: [...]
+before that in the line itself:
+    Received request ID: prompt: '...', params: ..., prompt_token_ids: [...], ...
+Lines carry no year; one is made up, and grows when the month falls back.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from keepwarm.layout.requests import Family, LoggedRequest, Usage
+from keepwarm.workload.readers import times
+from keepwarm.workload.readers.engine_logs import Waiting
+from keepwarm.workload.readers.json_lines import decode
+from keepwarm.workload.readers.opening import Input, OnRead
+from keepwarm.workload.readers.request_log import Fields, family_of
+from keepwarm.workload.readers.rows import BadRecordError
+from keepwarm.workload.readers.skips import Skips
+
+_YEAR = 2024  # with a 29th of February
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_ISO = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?")
+_DATE = re.compile(r"\b(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)(?:\.(\d+))?")
+_DETAILS = re.compile(
+    r"Request (\S+) details: prompt: (.*), prompt_token_ids: (\[[\d, ]*\]|None), prompt_embeds"
+)
+_OLDER = re.compile(
+    r"Received request (\S+): prompt: (.*), params: .*, prompt_token_ids: (\[[\d, ]*\]|None), "
+)
+_LORA = re.compile(r"lora_request: LoRARequest\(lora_name='([^']{1,200})'")
+_PARAMS = re.compile(r"Received request (\S+): params: ")
+_BODY = re.compile(r"Request (\S+) JSON body: (\{.*)")
+_ANSWER = re.compile(
+    r"Generated response (\S+?)( \(streaming delta\)| \(streaming complete\))?"
+    r"(?: details)?: .*?output_token_ids: (\[[\d, ]*\])"
+)
+_SIGNS = (b"Received request ", b" details: prompt: ", b" JSON body: {")
+
+
+def matches(line: bytes) -> bool:
+    """Whether a line tells of a request."""
+    return any(sign in line for sign in _SIGNS)
+
+
+def has_prompts(head: bytes) -> bool:
+    """Whether prompts are in the log, not only that requests came."""
+    return any(sign in head for sign in (b" details: prompt: ", b": prompt: ", b" JSON body: {"))
+
+
+def bodies_only(head: bytes) -> bool:
+    """Whether the only prompts are in bodies, without their tokens."""
+    return b" details: prompt: " not in head and b": prompt: " not in head
+
+
+def requests(
+    log: Input, skips: Skips, on_read: OnRead | None, fields: Fields
+) -> Iterator[LoggedRequest]:
+    """The requests of a log in order of arrival; lines on other things are passed over."""
+    del fields  # this log names neither sessions nor tenants
+    reader = _Reader(bodies_only(log.head))
+    for number, line in log.lines(skips, on_read):
+        if b"equest " not in line and b"Generated response " not in line:
+            continue
+        where = f"{log.name}:{number}"
+        try:
+            yield from reader.line(line.decode("utf-8"), where)
+        except UnicodeDecodeError:
+            skips.add("it is not UTF-8", where)
+        except BadRecordError as error:
+            skips.add(str(error), where)
+    yield from reader.waiting.rest()
+
+
+class _Reader:
+    """One log: what waits for its answer, and the year."""
+
+    def __init__(self, takes_bodies: bool) -> None:
+        self.waiting = Waiting()
+        self._takes_bodies = takes_bodies
+        self._year, self._month = _YEAR, 0
+
+    def line(self, text: str, where: str) -> Iterator[LoggedRequest]:
+        text = _COLOUR.sub("", text) if "\x1b" in text else text
+        if found := _ANSWER.search(text):
+            self._answer(found)
+        elif found := (_DETAILS.search(text) or _OLDER.search(text)):
+            request = self._prompt(found, text, where)
+            yield from self.waiting.add(found[1], request)
+        elif found := _BODY.search(text):
+            if self._takes_bodies:
+                yield from self.waiting.add(f"{found[1]} {where}", self._body(found, text, where))
+        elif found := _PARAMS.search(text):
+            self._adapter(found[1], text)
+        elif " details: prompt: " in text or ": prompt: " in text:
+            raise BadRecordError("its line is cut short or has another form")
+
+    def _prompt(self, found: re.Match[str], text: str, where: str) -> LoggedRequest:
+        told = found[3] != "None"
+        prompt: Any = decode(found[3].encode()) if told else _literal(found[2])
+        if not prompt:
+            raise BadRecordError("it has no prompt")
+        body: dict[str, Any] = {"prompt": prompt}
+        if lora := _LORA.search(text):
+            body["lora"] = lora[1]
+        time_s = self._time(text)
+        return LoggedRequest(where, Family.OPENAI_COMPLETIONS, body, time_s)
+
+    def _body(self, found: re.Match[str], text: str, where: str) -> LoggedRequest:
+        try:
+            body = decode(found[2].strip().encode())
+        except ValueError:
+            raise BadRecordError("its body is cut short (--max-log-len)") from None
+        if not isinstance(body, dict) or not any(
+            k in body for k in ("messages", "prompt", "input")
+        ):
+            raise BadRecordError("it has no messages, prompt or input")
+        return LoggedRequest(where, family_of(body), body, self._time(text))
+
+    def _adapter(self, name: str, text: str) -> None:
+        """The line on parameters follows the one with the prompt, and alone names the adapter."""
+        request, lora = self.waiting.get(name), _LORA.search(text)
+        if request is not None and lora and isinstance(request.body, dict):
+            request.body["lora"] = lora[1]
+
+    def _answer(self, found: re.Match[str]) -> None:
+        name, kind = found[1], found[2] or ""
+        request = self.waiting.get(name)
+        if request is None:
+            return
+        count = found[3].count(",") + 1 if found[3].strip("[] ") else 0
+        if "delta" in kind:
+            count += request.usage.output_tokens or 0
+        self.waiting.answer(name, Usage(output_tokens=count), is_last="delta" not in kind)
+
+    def _time(self, text: str) -> float | None:
+        head = text[:240]
+        if found := _ISO.search(head):
+            return times.parsed(found[0])
+        if not (found := _DATE.search(head)):
+            return None
+        month, day, hour, minute, second = (int(found[k]) for k in range(1, 6))
+        if month + 6 < self._month:
+            self._year += 1
+        self._month = month
+        try:
+            moment = datetime(self._year, month, day, hour, minute, second, tzinfo=UTC)
+        except ValueError:
+            raise BadRecordError("its time is neither a number nor a date") from None
+        return moment.timestamp() + float(f"0.{found[6] or 0}")
+
+
+def _literal(text: str) -> str:
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        raise BadRecordError("its line is cut short or has another form") from None
+    if not isinstance(value, str):
+        raise BadRecordError("it has no prompt")
+    return value
