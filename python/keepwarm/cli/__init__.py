@@ -22,6 +22,7 @@ from keepwarm.cli.exits import FAILED, UNREACHABLE, USAGE, UnreachableError
 from keepwarm.cli.output import abandon, complain
 from keepwarm.cli.serve import serve
 from keepwarm.cli.stat import stat
+from keepwarm.cli.workload import app as workload
 from keepwarm.errors import ArgumentError, ConfigError, IdentityError, KeepwarmError
 
 HELP = """\
@@ -46,6 +47,7 @@ _COMMANDS: tuple[Callable[..., object] | cyclopts.App, ...] = (
     drop,
     demo,
     bench,
+    workload,
 )
 
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import cyclopts
 
+from keepwarm.cli.workload.replay import replay
+
 app = cyclopts.App(
     name="workload",
     help="What repeats in your traffic, what a memory would save, and how large it should be.",
+    help_format="plaintext",
     result_action="return_value",
 )
+app.command(replay)
