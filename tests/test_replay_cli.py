@@ -146,3 +146,29 @@ def test_ctrl_c_gives_what_there_is(folder: Path) -> None:
     assert result["interrupted"] is True
     assert 20 <= result["targets"][0]["completed"] <= engine.requests
     assert "Traceback" not in errors
+
+
+def test_a_text_log_as_it_was(folder: Path) -> None:
+    said = [{"role": "user", "content": "hello from the past, " * 20}]
+    lines = [
+        {"created": 1_700_000_000 + at * 0.05, "model": "m", "messages": said, "max_tokens": 3}
+        for at in range(8)
+    ]
+    log = folder / "log.jsonl"
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    engine = FakeEngine(model="m")
+    with engine.serving() as url:
+        answer = replay(
+            *(log, "--against", url, "--send", "text", "--json", "--lag-max", "10s"),
+            *("--output-max", "2"),
+        )
+    assert answer.returncode == 0, answer.stderr
+    result = told(answer)
+    target = result["targets"][0]
+    assert (target["completed"], target["tokens"]["output"]) == (8, 16)
+    assert target["tokens"]["cached"] > 0
+    assert result["prompts"]["from"] == "logged text"
+    assert "hello" not in answer.stdout
+    refused = replay(written(folder, [(0, [1])]), "--against", "http://x", "--send", "text")
+    assert refused.returncode == 2
+    assert "without text" in refused.stderr

@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -21,9 +22,9 @@ from keepwarm.config import parse_duration, parse_size
 from keepwarm.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from keepwarm.workload.replay import Arrival, Pace, Plan
-    from keepwarm.workload.replay.node import NodePlan
-    from keepwarm.workload.trace import TraceSource
+    from keepwarm.workload.readers import RequestLog
+    from keepwarm.workload.replay import Arrival, Pace
+    from keepwarm.workload.trace import Skipped, TraceSource
 
 INTERRUPTED = 130
 WIDTH = 140
@@ -246,60 +247,72 @@ def _open(trace: tuple[Path, ...], pacing: Pacing) -> TraceSource:
     return opened
 
 
-def _described(result: dict[str, Any], source: TraceSource, pace: Pace) -> dict[str, Any]:
+def _described(
+    result: dict[str, Any], info: dict[str, Any], skipped: Skipped, pace: Pace
+) -> dict[str, Any]:
     """The result with what was replayed in front."""
-    info = dataclasses.asdict(source.info)
     head = {name: result.pop(name) for name in ("form", "kind", "interrupted", "problems", "notes")}
     return {
         **head,
         "trace": info,
         "schedule": dataclasses.asdict(pace),
-        "skipped": dict(source.skipped().counts),
+        "skipped": dict(skipped.counts),
         **result,
     }
 
 
+def _open_text(trace: tuple[Path, ...], pacing: Pacing) -> tuple[RequestLog, dict[str, Any]]:
+    """A log with its text, and what is told of it, under the names that a trace's have."""
+    from keepwarm.workload.readers import open_requests
+
+    log = open_requests(trace, format=pacing.format)
+    names = ", ".join(path.name for path in trace[:3])
+    about = {"name": names, "source": names, "format": log.format, "synthetic": False}
+    return log, about | {"block_tokens": None, "tokens_are": None, "notes": []}
+
+
 def _against(trace: tuple[Path, ...], pacing: Pacing, given: Endpoints) -> Made:
-    from keepwarm.workload.replay import (
-        Limits,
-        Order,
-        Plan,
-        Router,
-        Sending,
-        TokenBodies,
-        Vocabulary,
-        model_of,
-        of_trace,
-        parse_headers,
-        parse_targets,
-        replay,
+    from keepwarm.workload import replay as replays
+
+    pace = _pace(pacing)
+    targets = replays.parse_targets(given.against, replays.Router(given.router))
+    headers = replays.parse_headers(given.header, _api_key(given.api_key_env))
+    vocabulary = replays.Vocabulary(given.vocabulary)
+    limits = replays.Limits(given.prompt_max, given.output_max)
+    sending = replays.Sending(
+        parse_duration(given.timeout, "timeout"), pacing.in_flight_max, headers
     )
-
-    pace, source = _pace(pacing), _open(trace, pacing)
-    targets = parse_targets(given.against, Router(given.router))
-    headers = parse_headers(given.header, _api_key(given.api_key_env))
-    vocabulary = Vocabulary(given.vocabulary)
-    limits = Limits(given.prompt_max, given.output_max)
-    sending = Sending(parse_duration(given.timeout, "timeout"), pacing.in_flight_max, headers)
-
-    def arrivals() -> Iterator[Arrival]:
-        return of_trace(source, pace)
+    source: TraceSource | RequestLog
+    arrivals: Callable[[], Iterator[Arrival]]
+    if given.send == "text":
+        source, info = _open_text(trace, pacing)
+        arrivals = partial(replays.of_log, source, pace)
+    else:
+        source = _open(trace, pacing)
+        info = dataclasses.asdict(source.info)
+        arrivals = partial(replays.of_trace, source, pace)
 
     async def run(stop: asyncio.Event, progress: Progress) -> dict[str, Any]:
-        try:
-            model = given.model or await model_of(targets[0], headers)
-        except ConnectionError as error:
-            raise UnreachableError(str(error)) from None
-        plan: Plan = Plan(
+        bodies: replays.TextBodies | replays.TokenBodies
+        if given.send == "text":
+            bodies = replays.TextBodies(given.model, limits)
+        else:
+            try:
+                model = given.model or await replays.model_of(targets[0], headers)
+            except ConnectionError as error:
+                raise UnreachableError(str(error)) from None
+            bodies = replays.TokenBodies(model, vocabulary, limits)
+        plan = replays.Plan(
             arrivals=arrivals,
-            bodies=TokenBodies(model, vocabulary, limits),
+            bodies=bodies,
             targets=targets,
-            order=Order(given.order),
+            order=replays.Order(given.order),
             sending=sending,
             lag_s_max=parse_duration(pacing.lag_max, "lag-max"),
             seed=given.seed,
         )
-        return _described(await replay(plan, stop, progress), source, pace)
+        result = await replays.replay(plan, stop, progress)
+        return _described(result, info, source.skipped(), pace)
 
     return run
 
@@ -318,7 +331,7 @@ def _bare(trace: tuple[Path, ...], pacing: Pacing, given: Node) -> Made:
 
     pace, source = _pace(pacing), _open(trace, pacing)
     assert given.node is not None
-    plan: NodePlan = NodePlan(
+    plan = NodePlan(
         address=given.node,
         arrivals=lambda: of_trace(source, pace),
         block_tokens=source.info.block_tokens,
@@ -337,7 +350,8 @@ def _bare(trace: tuple[Path, ...], pacing: Pacing, given: Node) -> Made:
         pass
 
     async def run(stop: asyncio.Event, progress: Progress) -> dict[str, Any]:
-        return _described(await replay_node(plan, stop, progress), source, pace)
+        result = await replay_node(plan, stop, progress)
+        return _described(result, dataclasses.asdict(source.info), source.skipped(), pace)
 
     return run
 
