@@ -458,8 +458,13 @@ def test_a_body_is_repaired_where_it_lies_in_a_record(is_text: bool) -> None:
     assert inner == {**body, "tools": [{"name": "a"}, {"name": "b"}]}
     assert fixed.body.startswith(b'{"t": 1.0, "req": {"inner": ')
     assert fixed.body.endswith(b', "z": "\\u00e9 "}')
-    for elsewhere in ((), ("req",), ("z", "inner"), ("none",), ("t",)):
+    for elsewhere in ((), ("req",), ("none",), ("t",)):
         assert fix_bytes(data, Family.OPENAI_CHAT, at=elsewhere).body is data
+    twice = json.dumps({"outer": data.decode()}).encode()
+    again = fix_bytes(twice, Family.OPENAI_CHAT, at=("outer", "req", "inner"))
+    assert json.loads(again.body)["outer"] == fixed.body.decode()
+    with pytest.raises(ArgumentError, match="no JSON"):
+        fix_bytes(data, Family.OPENAI_CHAT, at=("z", "inner"))
 
 
 def rendered(body: Mapping[str, Any]) -> str:

@@ -137,22 +137,18 @@ def fix_bytes(
 ) -> Fixed[bytes]:
     """Repairs a body in UTF-8 in place: what no rule names keeps every byte, numbers their digits.
 
-    `at` leads to it where it is part of a larger document, as in a log: keys from the root, the
-    last of which may hold it as text. An object in which a key stands twice is left alone with all
-    that is below it. Raises ArgumentError if there is no JSON object in UTF-8, or if it is nested
-    too deeply; forward it then.
+    `at` leads to it where it is part of a larger document, as in a log: keys from the root, any
+    of which may hold its value as text. An object in which a key stands twice is left alone, with
+    all that is below it. Raises ArgumentError if there is no JSON object in UTF-8, or if it is
+    nested too deeply; forward it then.
     """
     rules = rules or Rules()
-    text, document = _read(body)
-    value = document
-    for step in at:
-        value = value.get(step) if isinstance(value, dict) else None
-    if isinstance(value, str) and not isinstance(value, canonical.Number):
-        inner = fix_bytes(value.encode("utf-8", "surrogatepass"), family, rules)
-        if not inner.changes:
-            return Fixed(body)
-        said = canonical.write(inner.body.decode("utf-8"))
-        return Fixed(splice(text, [(tuple(at), said)]).encode("utf-8"), inner.changes)
+    text, value = _read(body)
+    for level in range(len(at) + 1):
+        if isinstance(value, str) and not isinstance(value, canonical.Number):
+            return _fixed_text(body, text, value, family, rules, at, level)
+        if level < len(at):
+            value = value.get(at[level]) if isinstance(value, dict) else None
     if not isinstance(value, dict):
         return Fixed(body)
     plan = _planned(value, family, rules)
@@ -164,6 +160,23 @@ def fix_bytes(
         ((*at, *path), new if new is REMOVED else canonical.write(new)) for path, new in plan.edits
     ]
     return Fixed(splice(text, written).encode("utf-8"), tuple(plan.changes))
+
+
+def _fixed_text(
+    body: bytes,
+    text: str,
+    value: str,
+    family: Family,
+    rules: Rules,
+    at: Sequence[str],
+    level: int,
+) -> Fixed[bytes]:
+    """Repairs what the text at `at[:level]` holds."""
+    inner = fix_bytes(value.encode("utf-8", "surrogatepass"), family, rules, at[level:])
+    if not inner.changes:
+        return Fixed(body)
+    edit: Edit = (tuple(at[:level]), canonical.write(inner.body.decode("utf-8")))
+    return Fixed(splice(text, [edit]).encode("utf-8"), inner.changes)
 
 
 def _read(body: bytes) -> tuple[str, Any]:

@@ -152,11 +152,13 @@ def _result(finding: Finding, paths: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _message(finding: Finding) -> str:
-    cost = f"{finding.lost_tokens:,} tokens computed again in {finding.requests:,} requests"
-    if finding.lost_money is not None:
-        cost += f", {finding.lost_money:,.2f} {finding.currency}"
-    first = finding.explanation.rstrip(".")
-    return f"{first}. {cost}. {finding.repair.rstrip('.')}."
+    said = [finding.explanation]
+    if finding.requests:
+        cost = f"{finding.lost_tokens:,} tokens computed again in {finding.requests:,} requests"
+        if finding.lost_money is not None:
+            cost += f", {finding.lost_money:,.2f} {finding.currency}"
+        said.append(cost)
+    return " ".join(f"{each.rstrip('.')}." for each in (*said, finding.repair))
 
 
 def _fingerprint(finding: Finding) -> str:
