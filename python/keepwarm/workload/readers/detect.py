@@ -21,7 +21,6 @@ from keepwarm.workload.readers import (
 )
 from keepwarm.workload.readers.json_lines import DOCUMENT_BYTES_MAX, decode, is_document
 from keepwarm.workload.readers.opening import Input
-from keepwarm.workload.readers.rows import BadRecordError
 from keepwarm.workload.readers.skips import Skips
 
 _RECORDS_LOOKED_AT = 64
@@ -134,19 +133,12 @@ def _by_content(log: Input, named: Format | None) -> tuple[Format | None, dict[s
         for line in log.head.split(b"\n")[: 16 * _RECORDS_LOOKED_AT]:
             if vllm_log.matches(line):
                 return Format.VLLM, {}
-        if _is_csv(log.head):
+        if lengths_csv.columns_of(log.head.lstrip().split(b"\n", 1)[0]):
             return Format.CSV, {}
         for form, pattern in _BY_BYTES:
             if log.head.lstrip()[:1] in (b"{", b"[") and pattern.search(log.head):
                 return form, {}
     return None, {}
-
-
-def _is_csv(head: bytes) -> bool:
-    try:
-        return lengths_csv.columns_of(head.lstrip().split(b"\n", 1)[0]) is not None
-    except BadRecordError:
-        return False
 
 
 def _records(log: Input) -> Iterator[dict[str, Any]]:

@@ -51,7 +51,10 @@ def columns_of(line: bytes, fields: tuple[str, str] = ("", "")) -> Columns | Non
     """The columns, if a line is a header that names a time and input tokens."""
     text = line.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
     separator = max(_SEPARATORS, key=text.count)
-    cells = _cells(text, separator)
+    try:
+        cells = _cells(text, separator)
+    except BadRecordError:
+        return None
     names = [each.strip().lower().replace(" ", "_").replace("-", "_") for each in cells]
 
     def place(aliases: Sequence[str]) -> int:

@@ -143,7 +143,11 @@ class Input:
             raise ArgumentError(f"{self.name} is a pipe and was read: give a file to read it again")
         self._is_spent = True
         taken, self._taken = b"".join(self._taken), []
-        yield from _counted(self._pipe, on_read, taken)
+        try:
+            yield from _counted(self._pipe, on_read, taken)
+        finally:
+            if self.path != "-":
+                self._pipe.close()
 
     def _unpacked(
         self,

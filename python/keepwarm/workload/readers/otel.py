@@ -135,7 +135,7 @@ def _request(
             facts.setdefault(name, value)
     kind = facts.get("gen_ai.operation.name", facts.get("openinference.span.kind", ""))
     has_model = any(name.startswith(("gen_ai.", "llm.")) for name in facts)
-    if kind not in _CALLS or not has_model:
+    if not isinstance(kind, str) or kind not in _CALLS or not has_model:
         return None
     body: dict[str, Any] = {}
     model = facts.get("gen_ai.request.model") or facts.get("llm.model_name")

@@ -75,7 +75,7 @@ def sample(log: Input, requests: Requests, prompts: Prompts, fields: Fields) -> 
     else:
         is_exact = taken > empty and exact == taken - empty
         tokens_are = TokensAre.EXACT if is_exact else TokensAre.APPROXIMATE
-    ratio = ours / counted if counted else None
+    ratio = ours / counted if ours and counted else None
     return Sample(taken, tokens_are, timed > 0, named > 0, ratio)
 
 

@@ -104,8 +104,11 @@ class _Reader:
             raise BadRecordError("its line is cut short or has another form")
 
     def _prompt(self, found: re.Match[str], text: str, where: str) -> LoggedRequest:
-        told = found[3] != "None"
-        prompt: Any = decode(found[3].encode()) if told else _literal(found[2])
+        prompt: Any
+        try:
+            prompt = _literal(found[2]) if found[3] == "None" else decode(found[3].encode())
+        except ValueError:
+            raise BadRecordError("its line is cut short or has another form") from None
         if not prompt:
             raise BadRecordError("it has no prompt")
         body: dict[str, Any] = {"prompt": prompt}
@@ -161,8 +164,8 @@ class _Reader:
 def _literal(text: str) -> str:
     try:
         value = ast.literal_eval(text)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        raise BadRecordError("its line is cut short or has another form") from None
+    except (SyntaxError, MemoryError, RecursionError):
+        raise ValueError("no literal") from None
     if not isinstance(value, str):
         raise BadRecordError("it has no prompt")
     return value
