@@ -13,6 +13,8 @@ __all__ = [
     "Space",
     "Store",
     "Subscription",
+    "TraceCurve",
+    "TraceSketch",
     "__version__",
     "canonical_address",
     "check_principals",
@@ -280,3 +282,41 @@ class IndexTable:
     @property
     def bytes_an_entry(self) -> float: ...
     def run(self, run: int, keys: int) -> float: ...
+
+_Figure = tuple[float, float]
+_Spread = tuple[int, float, float, float, list[float], float, list[tuple[float, float, float]]]
+
+@final
+class TraceCurve:
+    def __new__(
+        cls,
+        block_tokens: int,
+        capacities: Sequence[int],
+        seed: int = 0,
+        watched_max: int | None = None,
+    ) -> TraceCurve: ...
+    def feed(self, batch: object) -> None: ...
+    def points(self, capacities: Sequence[int | None]) -> list[tuple[_Figure, _Figure]]: ...
+    def watched(self) -> tuple[float, int, int, int]: ...
+    def heavy_uses(self, ids: Sequence[int]) -> list[tuple[int, int] | None]: ...
+
+@final
+class TraceSketch:
+    def __new__(
+        cls,
+        block_tokens: int,
+        long_tokens: int,
+        long_share: float,
+        seed: int = 0,
+        watched_max: int | None = None,
+        sessions_max: int | None = None,
+    ) -> TraceSketch: ...
+    def feed(self, batch: object) -> None: ...
+    def figures(
+        self,
+    ) -> tuple[
+        dict[str, int],
+        dict[str, _Figure],
+        dict[str, _Spread],
+        list[tuple[int, int, int]],
+    ]: ...

@@ -8,6 +8,8 @@ mod addresses;
 mod buffers;
 mod certificates;
 mod codes;
+mod columns;
+mod curve;
 mod errors;
 mod events;
 mod export;
@@ -18,6 +20,7 @@ mod journal;
 mod limits;
 mod memory;
 mod server;
+mod sketch;
 mod space;
 mod store;
 
@@ -33,6 +36,8 @@ mod core_module {
     #[pymodule_export]
     use super::codes::outcome_codes;
     #[pymodule_export]
+    use super::curve::TraceCurve;
+    #[pymodule_export]
     use super::errors::drill_fault;
     #[pymodule_export]
     use super::events::Subscription;
@@ -46,6 +51,8 @@ mod core_module {
     use super::memory::Memory;
     #[pymodule_export]
     use super::server::Server;
+    #[pymodule_export]
+    use super::sketch::TraceSketch;
     #[pymodule_export]
     use super::space::{Found, Space};
     #[pymodule_export]

@@ -4,9 +4,12 @@
 //! Uses the store's public policies and nothing else of it; knows no network and no Python.
 
 pub mod cache;
+pub mod curve;
 pub mod interner;
 pub mod lfu;
 pub mod links;
 pub mod memory;
 pub mod order;
 pub mod requests;
+pub mod sample;
+pub mod sketch;

@@ -1,0 +1,96 @@
+//! `keepwarm_sim::curve` for `keepwarm.workload.curve`.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use keepwarm_sim::curve::lru::LruCurve;
+use keepwarm_sim::sample::watch::{WATCHED_MAX, WATCHED_MIN};
+use pyo3::prelude::*;
+
+use crate::columns::Columns;
+use crate::errors::{argument, detached, fault};
+
+/// Capacities that may be asked for exactly.
+const ASKED_MAX: usize = 4_096;
+
+type Figure = (f64, f64);
+
+/// Hit rate against capacity under LRU, in one pass.
+#[pyclass(frozen, module = "keepwarm._core")]
+pub struct TraceCurve {
+    inner: Mutex<LruCurve>,
+}
+
+impl TraceCurve {
+    fn lock(&self) -> MutexGuard<'_, LruCurve> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Bounds of what may be watched.
+pub fn checked_watch(watched_max: usize) -> PyResult<usize> {
+    if (WATCHED_MIN..=1 << 24).contains(&watched_max) {
+        return Ok(watched_max);
+    }
+    Err(argument(format!("watched_max is {watched_max}: pass {WATCHED_MIN} to {}", 1 << 24)))
+}
+
+#[pymethods]
+impl TraceCurve {
+    #[new]
+    #[pyo3(signature = (block_tokens, capacities, seed=0, watched_max=None))]
+    fn new(
+        block_tokens: u32,
+        capacities: Vec<u64>,
+        seed: u64,
+        watched_max: Option<usize>,
+    ) -> PyResult<TraceCurve> {
+        if block_tokens == 0 {
+            return Err(argument("block_tokens is 0: pass 1 or more"));
+        }
+        if capacities.len() > ASKED_MAX {
+            return Err(argument(format!("more than {ASKED_MAX} capacities")));
+        }
+        let watched_max = checked_watch(watched_max.unwrap_or(WATCHED_MAX))?;
+        let inner = LruCurve::new(block_tokens, &capacities, seed, watched_max);
+        Ok(TraceCurve { inner: Mutex::new(inner) })
+    }
+
+    /// Takes a `Batch`.
+    fn feed(&self, py: Python<'_>, batch: &Bound<'_, PyAny>) -> PyResult<()> {
+        let columns = Columns::of(batch)?;
+        detached(py, || self.lock().feed(&columns.requests())).map_err(fault)
+    }
+
+    /// By capacity (none: unbounded): hit rate of blocks and of tokens, each with its error.
+    fn points(
+        &self,
+        py: Python<'_>,
+        capacities: Vec<Option<u64>>,
+    ) -> PyResult<Vec<(Figure, Figure)>> {
+        let points = detached(py, || self.lock().points(&capacities)).map_err(fault)?;
+        let pair = |each: keepwarm_sim::curve::Point| {
+            ((each.blocks.value, each.blocks.error), (each.tokens.value, each.tokens.error))
+        };
+        Ok(points.into_iter().map(pair).collect())
+    }
+
+    /// The share of blocks watched; watched blocks, plain and heavy; uses of blocks in all.
+    fn watched(&self) -> (f64, usize, usize, u64) {
+        let inner = self.lock();
+        let (plain, heavy) = inner.watch().len();
+        (inner.watch().rate(), plain, heavy, inner.watch().uses())
+    }
+
+    /// For each of these ids: uses counted and uses missed at most, if it is heavy.
+    fn heavy_uses(&self, ids: Vec<u64>) -> Vec<Option<(u32, u32)>> {
+        let inner = self.lock();
+        let watch = inner.watch();
+        ids.iter()
+            .map(|&id| {
+                let hash = watch.hash(id);
+                let found = watch.heavies().find(|each| each.hash() == hash);
+                found.map(|each| (each.uses, each.missed_max))
+            })
+            .collect()
+    }
+}
