@@ -180,8 +180,8 @@ def test_break_even_equals_brute_force(seed: int) -> None:
     draw = random.Random(seed)
     curve = random_curve(draw)
     found = traffic(curve, costs(gpu_hour=draw.uniform(1, 8), node=draw.choice([0.0, 60.0])))
-    step = 25
-    pays = [blocks for blocks in range(step, 400_000, step) if found.plan(blocks).net.value >= 0]
+    step = 50
+    pays = [blocks for blocks in range(step, 160_000, step) if found.plan(blocks).net.value >= 0]
     reported = break_even(found)
     if not pays:
         assert reported.smallest_blocks is None
@@ -190,12 +190,12 @@ def test_break_even_equals_brute_force(seed: int) -> None:
     assert reported.largest_blocks == pytest.approx(pays[-1], abs=step)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(5))
 def test_most_money_is_within_a_step_of_brute_force(seed: int) -> None:
     draw = random.Random(seed)
     found = traffic(random_curve(draw), costs(gpu_hour=draw.uniform(1, 8)))
     answer = size(found, Target(Wanted.MONEY))
-    brute = max(found.plan(blocks).net.value for blocks in range(0, 60_000, 20))
+    brute = max(found.plan(blocks).net.value for blocks in range(0, 60_000, 50))
     got = 0.0 if answer.plan is None else answer.plan.net.value
     assert got >= brute - max(0.01, 0.005 * abs(brute))
 

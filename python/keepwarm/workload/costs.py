@@ -229,7 +229,7 @@ def cost_model(
     `prefill_tokens_per_s`: measured at the beginning of a prompt, instead of the GPU's peak. Raises
     ConfigError that names what cannot be.
     """
-    table = _merged(_defaults(), _read(prices)) if prices else _defaults()
+    table = _overridden(prices) if prices else _defaults()
     chip = _chip(table, gpu)
     if gpus < 1:
         raise ConfigError(f"gpus is {gpus}: give 1 or more", "gpus")
@@ -289,31 +289,41 @@ def _defaults() -> Mapping[str, Any]:
     return tomllib.loads(text)
 
 
-def _read(path: Path) -> Mapping[str, Any]:
+def _overridden(path: Path) -> Mapping[str, Any]:
+    """The defaults, with what a file says otherwise, and the file as its source."""
     try:
         given = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}", "prices") from None
     except ValueError as error:
         raise ConfigError(f"{path} is not TOML: {error}", "prices") from None
-    if unknown := sorted(set(given) - set(_defaults())):
-        raise ConfigError(f"{path}: {unknown[0]!r} is nothing that prices.toml has", "prices")
-    base = _defaults()["currency"]
+    base = dict(_defaults())
+    _check_form(base, given, path, "")
     priced = given.get("prices", {})
-    if given.get("currency", base) != base and set(priced) < set(_defaults()["prices"]):
-        raise ConfigError(
-            f"{path} has another currency than {base}: give all of its prices then", "prices"
-        )
-    sources = dict(given.get("sources", {}))
-    for name in priced:
-        sources.setdefault(name, f"{path.name}")
-    named: dict[str, Any] = {"sources": sources}
+    if given.get("currency", base["currency"]) != base["currency"]:
+        if set(priced) < set(base["prices"]):
+            raise ConfigError(
+                f"{path} has another currency than {base['currency']}: give all of its prices then",
+                "prices",
+            )
+        base["prices"] = {}  # and of GPUs those alone whose price it gives
+    named: dict[str, Any] = {"sources": dict.fromkeys(priced, path.name) | given.get("sources", {})}
     for part in ("gpus", "restore"):
-        for name, each in given.get(part, {}).items():
-            named.setdefault(part, {})[name] = _from(each, path)
+        named[part] = {name: _from(each, path) for name, each in given.get(part, {}).items()}
     if "node" in given:
         named["node"] = _from(given["node"], path)
-    return {**given, **named}
+    return _merged(base, {**given, **named})
+
+
+def _check_form(base: Mapping[str, Any], given: Mapping[str, Any], path: Path, where: str) -> None:
+    """Tables where the defaults have tables, and at the top no names that they have not."""
+    for name, value in given.items():
+        if not where and name not in base:
+            raise ConfigError(f"{path}: {name!r} is nothing that prices.toml has", "prices")
+        if isinstance(base.get(name), dict):
+            if not isinstance(value, dict):
+                raise ConfigError(f"{path}: {where}{name} must be a table", "prices")
+            _check_form(base[name], value, path, f"{where}{name}.")
 
 
 def _from(part: Any, path: Path) -> Any:

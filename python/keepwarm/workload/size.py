@@ -11,8 +11,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from keepwarm.workload.describe import plain
+from keepwarm.workload.geometry import Geometry
 from keepwarm.workload.plan import Plan, Traffic
 from keepwarm.workload.targets import Target, Wanted
+from keepwarm.workload.trace import TraceInfo
 
 #: Grows only when a field is removed or means something else.
 SCHEMA = 1
@@ -87,6 +90,45 @@ class Sizing:
     p99_ttft_s: float | None
     p99_ttft_without_s: float | None
     notes: tuple[str, ...]
+
+    def as_json(self, traffic: Traffic, info: TraceInfo, geometry: Geometry) -> dict[str, Any]:
+        """Documented in docs/workload.md, and stable within a schema number."""
+        load, ideal = traffic.load, traffic.curve.ideal
+        return {
+            "schema": SCHEMA,
+            "kind": "keepwarm.workload.size",
+            "target": {"kind": self.target.wanted.value, "value": self.target.value},
+            "answer": "none" if self.plan is None else "memory",
+            "reason": self.reason,
+            "plan": None if self.plan is None else self.plan.as_json(),
+            "capacity_range": {
+                "low_blocks": _whole(self.blocks_low),
+                "high_blocks": _whole(self.blocks_high),
+            },
+            "p99_ttft_s": self.p99_ttft_s,
+            "p99_ttft_without_s": self.p99_ttft_without_s,
+            "best": self.best.as_json(),
+            "curve": [each.as_json() for each in self.points],
+            "ideal": {"value": ideal.value, "error": ideal.error},
+            "break_even": self.break_even.as_json(traffic.block_bytes()),
+            "sensitivity": [each.as_json() for each in self.sensitivity],
+            "costs": traffic.costs.as_json(),
+            "model": geometry.as_json(),
+            "load": {
+                "requests": load.requests,
+                "span_s": load.span_s,
+                "input_tokens": load.tokens,
+                "tokens_per_s": load.tokens_per_s(),
+                "tokens_per_s_peak": load.peak_tokens_per_s,
+                "engine_cache_bytes": math.floor(traffic.engine_blocks * traffic.block_bytes()),
+            },
+            "trace": plain(info),
+            "notes": [*info.notes, *self.notes],
+        }
+
+
+def _whole(blocks: float | None) -> int | None:
+    return None if blocks is None else math.ceil(blocks)
 
 
 def size(traffic: Traffic, target: Target, p99: P99 | None = None) -> Sizing:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import cyclopts
 
+from keepwarm.cli.workload.describe import describe
 from keepwarm.cli.workload.replay import replay
+from keepwarm.cli.workload.size import size
 
 app = cyclopts.App(
     name="workload",
@@ -12,4 +14,6 @@ app = cyclopts.App(
     help_format="plaintext",
     result_action="return_value",
 )
+app.command(describe)
+app.command(size)
 app.command(replay)

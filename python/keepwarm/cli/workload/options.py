@@ -1,0 +1,118 @@
+"""What several verbs ask in the same words: which trace, and which model at which costs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from keepwarm.cli.output import complain
+from keepwarm.workload.costs import MFU, CostModel, cost_model
+from keepwarm.workload.geometry import Geometry, geometry
+from keepwarm.workload.trace import Progress, TraceSource
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True)
+class TraceOptions:
+    """How logs are read."""
+
+    format: Annotated[
+        str | None, Parameter(help="The logs' format, where their content does not tell it.")
+    ] = None
+    block_tokens: Annotated[
+        int | None, Parameter(help="Tokens of a block, where the format leaves it open.")
+    ] = None
+    session_field: Annotated[
+        str | None, Parameter(help="A record's field that names its session; dots for nested ones.")
+    ] = None
+    tenant_field: Annotated[
+        str | None, Parameter(help="A record's field that names its tenant.")
+    ] = None
+
+    def open(self, paths: Sequence[str]) -> TraceSource:
+        """One trace of these logs; raises ArgumentError with the reason."""
+        from keepwarm.workload.readers import open_trace
+
+        return open_trace(
+            list(paths),
+            format=self.format,
+            block_tokens=self.block_tokens,
+            session_field=self.session_field,
+            tenant_field=self.tenant_field,
+        )
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True)
+class CostOptions:
+    """What computing, restoring and keeping cost."""
+
+    kv_dtype: Annotated[
+        str,
+        Parameter(help="What the engine's KV cache has, such as fp8, where its flags say so."),
+    ] = ""
+    gpu: Annotated[str, Parameter(help="l4, l40s, a100, h100, h200, b200 or mi300x.")] = "h100"
+    gpus: Annotated[
+        int, Parameter(help="GPUs of one replica. Makes prompts faster, not cheaper.")
+    ] = 1
+    mfu: Annotated[float, Parameter(help="Share of the GPU's peak that long prompts reach.")] = MFU
+    prefill_tokens_per_second: Annotated[
+        float | None,
+        Parameter(help="Measured at the beginning of a prompt, instead of the GPU's peak."),
+    ] = None
+    gpu_hour: Annotated[float | None, Parameter(help="Your price for an hour of one GPU.")] = None
+    prices: Annotated[
+        Path | None,
+        Parameter(help="A TOML file with your prices and rates: any part of prices.toml."),
+    ] = None
+
+    def model(self, model: str) -> Geometry:
+        """What a model keeps for a token."""
+        return geometry(model, self.kv_dtype)
+
+    def costs(self, model: Geometry, block_tokens: int) -> CostModel:
+        """Raises ConfigError that names what cannot be."""
+        return cost_model(
+            model,
+            block_tokens,
+            gpu=self.gpu,
+            gpus=self.gpus,
+            mfu=self.mfu,
+            gpu_hour=self.gpu_hour,
+            prefill_tokens_per_s=self.prefill_tokens_per_second,
+            prices=self.prices,
+        )
+
+    def hardware(self) -> str:
+        """For a sentence."""
+        return f"{self.gpus} x {self.gpu.upper()}"
+
+
+@contextmanager
+def reading(what: str) -> Iterator[Progress | None]:
+    """A bar on standard error while a trace is read, where that is a terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    columns = (TextColumn(what), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, whole: bar.update(task, completed=done, total=whole)
+
+
+def tell_skipped(source: TraceSource) -> None:
+    """Says on standard error what the last reading left out, with places."""
+    skipped = source.skipped()
+    for reason, count in sorted(skipped.counts.items(), key=lambda item: -item[1]):
+        places = ", ".join(skipped.places.get(reason, [])[:3])
+        complain(f"keepwarm: {count} records: {reason}{f' ({places})' if places else ''}")

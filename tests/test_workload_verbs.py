@@ -1,0 +1,236 @@
+"""`workload describe` and `size` as commands, on generated traces and on public ones."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from keepwarm import cli
+from keepwarm.testing import synthetic
+from keepwarm.testing.traces import MOONCAKE_FILE, WEKA_FILE, Trace, find
+
+AZURE = Path("azure-llm-2023")
+BLOCK = ("--session-field", "session")
+
+
+def written(trace: Trace, path: Path) -> Path:
+    """A generated trace as JSON lines of block hashes."""
+    with path.open("w", encoding="utf-8") as out:
+        for request in sorted(trace.requests, key=lambda each: each.arrival_s):
+            row = {
+                "timestamp": request.arrival_s * 1000,
+                "input_length": request.input_tokens,
+                "output_length": request.output_tokens,
+                "hash_ids": list(request.block_ids),
+                "block_size": request.block_tokens,
+                "session": str(request.session),
+            }
+            out.write(json.dumps(row) + "\n")
+    return path
+
+
+def azure_like(path: Path, seed: int, requests: int = 2000) -> Path:
+    """Arrivals and lengths as Azure's have them: short prompts, nothing else known."""
+    rng = random.Random(seed)
+    rows = ["TIMESTAMP,ContextTokens,GeneratedTokens"]
+    for number in range(requests):
+        tokens = min(7500, int(rng.lognormvariate(6.9, 0.8)))
+        minute, second = divmod(number, 60)
+        at = f"2023-11-16 18:{minute:02d}:{second:02d}.0000000"
+        rows.append(f"{at},{tokens},{rng.randrange(5, 400)}")
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def agents(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return written(
+        synthetic.coding_agents(12, 20, seed=4), tmp_path_factory.mktemp("t") / "agents.jsonl"
+    )
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: str | Path, code: int = 0) -> str:
+    assert cli.main(["workload", *map(str, arguments)]) == code
+    said = capsys.readouterr()
+    return said.out if code == 0 else said.err
+
+
+def as_json(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> dict[str, Any]:
+    shown: dict[str, Any] = json.loads(told(capsys, *arguments, "--json"))
+    return shown
+
+
+def test_coding_agents_are_strong_and_it_is_explained(
+    agents: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = told(capsys, "describe", agents, "--model", "Llama-3.3-70B", *BLOCK)
+    assert said.startswith("verdict: strong\n")
+    assert "of all tokens repeat as prefixes" in said
+    assert "sticky router" in said
+    assert "327,680" in said
+    shown = as_json(capsys, "describe", agents, "--model", "Llama-3.3-70B", *BLOCK)
+    assert shown["verdict"]["advice"] == "strong"
+    assert shown["measures"]["reuse_by_prefix"]["tokens"]["value"] > 0.8
+    assert shown["kv"]["session_bytes"]["p50"] > 10_000 * 327_680
+
+
+def test_azure_like_prompts_are_not_worth_it_and_it_is_explained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = azure_like(tmp_path / "lengths.csv", seed=1)
+    said = told(capsys, "describe", path, "--model", "Llama-3.1-8B")
+    assert said.startswith("verdict: do not deploy\n")
+    assert "lengths only" in said
+    assert "even if every prompt repeated" in said
+    assert "would change it" in said
+    assert "lengths only" in told(capsys, "size", path, "--model", "Llama-3.1-8B", code=2)
+
+
+def test_unique_prompts_with_hashes_are_not_worth_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rng = random.Random(2)
+    rows = []
+    for number in range(400):
+        tokens = rng.randrange(200, 4000)
+        ids = [number * 100 + at for at in range(-(-tokens // 64))]
+        rows.append({"timestamp": number * 1000, "input_length": tokens, "output_length": 9})
+        rows[-1] |= {"hash_ids": ids, "block_size": 64}
+    path = tmp_path / "unique.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)) + "\n")
+    shown = as_json(capsys, "describe", path)
+    assert shown["verdict"]["advice"] == "do not deploy"
+    assert shown["verdict"]["reason"].startswith("prompts are mostly unique and short")
+    sized = as_json(capsys, "size", path, "--model", "Llama-3.1-8B")
+    assert (sized["answer"], sized["plan"]) == ("none", None)
+    assert sized["reason"].startswith("none:")
+
+
+def test_size_for_a_hit_rate(agents: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small, large = (
+        as_json(capsys, "size", agents, "--model", "Llama-3.3-70B", "--target", f"hit-rate={rate}")
+        for rate in ("0.5", "0.8")
+    )
+    for shown, rate in ((small, 0.5), (large, 0.8)):
+        plan = shown["plan"]
+        assert shown["answer"] == "memory"
+        assert plan["hit_rate"]["value"] - plan["hit_rate"]["error"] >= rate - 1e-9
+        assert plan["dram_bytes"] + plan["flash_bytes"] == plan["capacity_bytes"]
+        assert plan["net_month"]["value"] == pytest.approx(
+            plan["saved_month"]["value"] - plan["spent_month"]["total"]
+        )
+        low, high = (shown["capacity_range"][f"{end}_blocks"] for end in ("low", "high"))
+        assert low <= plan["capacity_blocks"] <= high
+    assert small["plan"]["capacity_bytes"] < large["plan"]["capacity_bytes"]
+    rates = [each["hit_rate"]["value"] for each in large["curve"]]
+    assert rates == sorted(rates)
+    above = as_json(capsys, "size", agents, "--model", "Llama-3.3-70B", "--target", "hit-rate=1")
+    assert above["answer"] == "none"
+    assert "an unbounded memory would find" in above["reason"]
+
+
+def test_size_for_money_with_every_price_and_source(
+    agents: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ("size", agents, "--model", "Llama-3.3-70B", "--gpus", "4", "--gpu-hour", "2.5")
+    shown = as_json(capsys, *arguments)
+    assert shown["answer"] == "memory"
+    assert shown["plan"]["net_month"]["value"] > 0
+    prices = shown["costs"]["prices"]
+    assert prices["currency"] == "USD"
+    assert prices["gpu_hour"] == {
+        "value": 2.5,
+        "unit": "hour of one h100",
+        "source": "as given (--gpu-hour)",
+    }
+    assert all(each["source"] for name, each in prices.items() if name != "currency")
+    assert shown["break_even"]["smallest"]["bytes"] <= shown["plan"]["capacity_bytes"]
+    assert len(shown["sensitivity"]) == 24
+    said = told(capsys, *arguments)
+    assert said.startswith("for most money left: ")
+    assert "USD" in said
+    assert "as given (--gpu-hour)" in said
+
+
+def test_engines_own_memory_leaves_less_to_save(
+    agents: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ("size", agents, "--model", "Llama-3.3-70B", "--target", "hit-rate=0.8")
+    alone = as_json(capsys, *arguments)
+    beside = as_json(capsys, *arguments, "--engine-cache", "60GiB")
+    assert beside["plan"]["saved_month"]["value"] < alone["plan"]["saved_month"]["value"]
+    assert beside["load"]["engine_cache_bytes"] == 60 << 30
+
+
+def test_skipped_records_are_told(agents: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    broken = agents.with_name("broken.jsonl")
+    broken.write_text(agents.read_text() + '{"timestamp": 1, "input_le\n')
+    assert cli.main(["workload", "describe", str(broken)]) == 0
+    said = capsys.readouterr()
+    assert "keepwarm: 1 records: " in said.err
+    assert "broken.jsonl" in said.err
+    assert sum(as_json(capsys, "describe", broken)["skipped"].values()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("describe", "/nowhere.jsonl"), "nowhere.jsonl"),
+        (("size", "{agents}", "--model", "nothing-9"), "not in the table of models"),
+        (("size", "{agents}", "--model", "Llama-3-8B", "--target", "best"), "hit-rate=0.6"),
+        (("size", "{agents}", "--model", "Llama-3-8B", "--gpu", "z80"), "h100"),
+        (("size", "{agents}", "--model", "Llama-3-8B", "--engine-cache", "x"), "engine-cache"),
+        (("describe", "{agents}", "--model", "Kimi-K3", "--kv-dtype", "int3"), "kv-dtype"),
+        (("size", "{agents}", "--model", "Kimi-K3"), "--prefill-tokens-per-second"),
+        (("size", "{agents}"), "--model"),
+    ],
+)
+def test_slips_are_told_in_a_line(
+    agents: Path, arguments: tuple[str, ...], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [each.format(agents=agents) for each in arguments]
+    said = told(capsys, *given, code=2)
+    assert says in said
+    assert said.count("\n") == 1
+    assert "Traceback" not in said
+
+
+def test_a_model_without_arithmetic_takes_a_measured_rate(
+    agents: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = as_json(
+        capsys, "size", agents, "--model", "Kimi-K3", "--prefill-tokens-per-second", "9000"
+    )
+    assert "9000 tokens/s as measured" in shown["costs"]["prefill"]["source"]
+
+
+@pytest.mark.parametrize("name", ["code", "conv"])
+def test_azures_own_traces(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    path = find(AZURE / f"AzureLLMInferenceTrace_{name}.csv")
+    if path is None:
+        pytest.skip("no public traces here: set KEEPWARM_TRACES")
+    shown = as_json(capsys, "describe", path, "--model", "Llama-3.1-8B")
+    assert shown["verdict"]["advice"] == "do not deploy"
+    assert "short" in shown["verdict"]["reason"]
+
+
+def test_mooncakes_conversations(capsys: pytest.CaptureFixture[str]) -> None:
+    path = find(MOONCAKE_FILE)
+    if path is None:
+        pytest.skip("no public traces here: set KEEPWARM_TRACES")
+    shown = as_json(capsys, "describe", path)
+    assert shown["verdict"]["advice"] == "worth a pilot"
+    reuse = shown["measures"]["reuse_by_prefix"]["tokens"]
+    assert abs(reuse["value"] - 0.3736) <= max(reuse["error"], 0.0005)
+
+
+def test_recorded_coding_agents(capsys: pytest.CaptureFixture[str]) -> None:
+    path = find(WEKA_FILE)
+    if path is None:
+        pytest.skip("no public traces here: set KEEPWARM_TRACES")
+    shown = as_json(capsys, "describe", path, "--model", "Qwen3-Coder-480B-A35B")
+    assert shown["verdict"]["advice"] == "strong"
+    assert shown["measures"]["reuse_by_prefix"]["tokens"]["value"] > 0.9
