@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 from keepwarm.testing import FakeMemory, FaultProxy, Towards, blocks
 from keepwarm.workload.replay import Pace, of_trace
-from keepwarm.workload.replay.node import NodePlan, replay_node
+from keepwarm.workload.replay.node import CLIENT, ClientError, NodePlan, replay_node
 from keepwarm.workload.replay.node_client import Job, NodeClient, namespace_of
 from nodes import LocalNode
 from replays import AS_IT_WAS, BLOCK, ListSource, Row, source
@@ -162,6 +163,27 @@ def test_an_interruption_gives_a_partial_result(node: LocalNode) -> None:
     assert result["interrupted"] is True
     assert 1 <= result["requests"] <= 10
     assert result["agrees"], result["reconciliation"]
+
+
+def test_a_client_that_dies_is_an_error_and_no_hang(node: LocalNode) -> None:
+    async def main() -> dict[str, Any]:
+        def progress(sent: int, _: float) -> None:
+            if sent == 5:
+                for child in children():
+                    os.kill(child, signal.SIGKILL)
+
+        return await replay_node(plan_of(node, agents(), clients=2), None, progress)
+
+    with pytest.raises(ClientError, match="a client of the replay ended"):
+        asyncio.run(main())
+    assert children() == []
+
+
+def children() -> list[int]:
+    """Clients that this process has started and that live."""
+    found = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    named = [(int(pid), Path(f"/proc/{pid}/cmdline").read_bytes()) for pid in found]
+    return [pid for pid, line in named if CLIENT.encode() in line]
 
 
 def test_a_node_that_is_not_there_is_an_error(folder: Path, node: LocalNode) -> None:

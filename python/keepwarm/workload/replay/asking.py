@@ -151,8 +151,11 @@ class _Stream:
         delta = choice.delta or _Delta()
         parts = [choice.text, delta.content, delta.reasoning, delta.reasoning_content]
         tokens = choice.token_ids or ()
+        # A token may be no whole letter yet: a completion's chunk is one although it is empty. The
+        # last one may only say that it is the last.
+        empty = choice.text is not None and choice.finish_reason is None
         if not any(parts) and not tokens and not delta.tool_calls:
-            return False
+            return empty
         # Chunks may be cut differently each time: what counts is what they say together.
         if tokens:
             self.tokens = self.tokens or hashlib.blake2b(digest_size=8)

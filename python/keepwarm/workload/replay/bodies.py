@@ -16,6 +16,7 @@ from keepwarm.workload.replay.prompts import Vocabulary
 from keepwarm.workload.replay.schedule import Arrival
 
 _encode = msgspec.json.Encoder().encode
+ECHOED_TOKENS_MAX = 8192
 PATHS = {
     Family.OPENAI_CHAT: "/v1/chat/completions",
     Family.OPENAI_COMPLETIONS: "/v1/completions",
@@ -49,6 +50,9 @@ class Body:
 class TokenBodies:
     """Completions of token ids, with exactly the trace's output length and temperature 0.
 
+    Token ids are asked back of short prompts only, because vLLM gives the prompt's back with the
+    answer's first ones, which takes a long prompt milliseconds. Of others the text is compared.
+
     `ignore_eos`, `min_tokens` and `return_token_ids` are what engines add to OpenAI's fields:
     without them an answer would end where the model likes, and two runs would do different work.
     """
@@ -76,7 +80,7 @@ class TokenBodies:
             "min_tokens": output,
             "ignore_eos": True,
             "temperature": 0,
-            "return_token_ids": True,
+            "return_token_ids": count <= ECHOED_TOKENS_MAX,
             **_STREAMED,
         }
         path = PATHS[Family.OPENAI_COMPLETIONS]

@@ -130,21 +130,25 @@ class _Run:
             for client in clients:
                 await client.ready()
             begun = asyncio.get_running_loop().time()
-            # One that fails ends the others, and the sending.
-            async with asyncio.TaskGroup() as group:
-                for client in clients:
-                    group.create_task(self._serve(client))
-                group.create_task(self._send())
+            await self._all(clients)
             self.seconds = asyncio.get_running_loop().time() - begun
             for client in clients:
                 self._take(await client.finish())
-        except* ClientError as failed:
-            raise failed.exceptions[0] from None
         finally:
             for client in clients:
                 client.kill()
             for client in clients:
                 await client.gone()
+
+    async def _all(self, clients: list[_Client]) -> None:
+        """Sends and serves. A client that fails ends the others, and the sending."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for client in clients:
+                    group.create_task(self._serve(client))
+                group.create_task(self._send())
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
 
     async def _send(self) -> None:
         loop = asyncio.get_running_loop()
