@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import cyclopts
 
+from keepwarm.cli.workload.anonymise import anonymise
 from keepwarm.cli.workload.describe import describe
 from keepwarm.cli.workload.replay import replay
 from keepwarm.cli.workload.size import size
@@ -17,3 +18,4 @@ app = cyclopts.App(
 app.command(describe)
 app.command(size)
 app.command(replay)
+app.command(anonymise)

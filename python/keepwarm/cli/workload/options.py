@@ -34,9 +34,28 @@ class TraceOptions:
     tenant_field: Annotated[
         str | None, Parameter(help="A record's field that names its tenant.")
     ] = None
+    tokenizer: Annotated[
+        Path | None,
+        Parameter(
+            help="The model's tokenizer.json, or its folder: without it tokens of text are "
+            "approximate."
+        ),
+    ] = None
+    chat_template: Annotated[
+        Path | None,
+        Parameter(help="A chat template or its folder; without it the one beside the tokenizer."),
+    ] = None
+    key_file: Annotated[
+        Path | None,
+        Parameter(help="A file of 16 bytes or more, so that traces made with it can be joined."),
+    ] = None
+    stagger: Annotated[
+        float, Parameter(help="Seconds between the starts of sessions that have no time of day.")
+    ] = 60.0
 
     def open(self, paths: Sequence[str]) -> TraceSource:
         """One trace of these logs; raises ArgumentError with the reason."""
+        from keepwarm.workload.hashing import key_of_file
         from keepwarm.workload.readers import open_trace
 
         return open_trace(
@@ -45,6 +64,10 @@ class TraceOptions:
             block_tokens=self.block_tokens,
             session_field=self.session_field,
             tenant_field=self.tenant_field,
+            tokenizer=self.tokenizer,
+            chat_template=self.chat_template,
+            key=None if self.key_file is None else key_of_file(self.key_file),
+            stagger_s=self.stagger,
         )
 
 

@@ -1,0 +1,91 @@
+"""`keepwarm workload anonymise`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from keepwarm.cli.output import tell
+from keepwarm.cli.workload.options import TraceOptions, reading, tell_skipped
+
+if TYPE_CHECKING:
+    from keepwarm.workload.anonymise import Written
+    from keepwarm.workload.trace import TraceInfo
+
+_NO_OPTIONS = TraceOptions()
+
+
+def anonymise(
+    logs: Annotated[tuple[str, ...], Parameter(required=True, show_default=False)] = (),
+    /,
+    *,
+    options: TraceOptions = _NO_OPTIONS,
+    force: Annotated[bool, Parameter(negative=())] = False,
+    json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
+) -> int:
+    """Turn logs into a file of hashes that you can hand on.
+
+    keepwarm workload anonymise requests.jsonl.gz trace.parquet
+
+    Prompts become chained, keyed hashes of their blocks; sessions and tenants become keyed hashes;
+    times begin at zero. No text, no name and no date is in the file, and every other verb reads it
+    like the logs. The key is random and forgotten, unless --key-file names one: then two files
+    made with it can be joined, and who has it can test whether a text is in them. Ids of logs that
+    hold hashes already are kept as they are.
+
+    Parameters
+    ----------
+    logs
+        Logs of one format, or - for stdin; last the file to write, which ends in .parquet, .jsonl,
+        .jsonl.gz or .jsonl.zst.
+    options
+        How logs are read.
+    force
+        Overwrite the file if it exists.
+    json_
+        What was written, as JSON.
+    """
+    from keepwarm.errors import ArgumentError
+    from keepwarm.workload.anonymise import anonymise as write
+    from keepwarm.workload.anonymise import check_target
+
+    if len(logs) < 2:
+        raise ArgumentError("name at least one log, and the file to write")
+    *given, last = logs
+    out = Path(last)
+    check_target(out, force)
+    source = options.open(given)
+    with reading("reading") as progress:
+        written = write(source, out, force=force, progress=progress)
+    if json_:
+        json.dump(_answer(out, written, source.info), sys.stdout)
+        sys.stdout.write("\n")
+        return 0
+    tell_skipped(source)
+    tell(
+        f"{out}: {written.requests:,} requests, {written.block_ids:,} ids of blocks of "
+        f"{source.info.block_tokens} tokens ({source.info.tokens_are.value}), "
+        f"{written.bytes:,} bytes"
+    )
+    for note in source.info.notes:
+        tell(f"note: {note}")
+    return 0
+
+
+def _answer(out: Path, written: Written, info: TraceInfo) -> dict[str, object]:
+    return {
+        "file": str(out),
+        "requests": written.requests,
+        "block_ids": written.block_ids,
+        "bytes": written.bytes,
+        "format": info.format,
+        "block_tokens": info.block_tokens,
+        "tokens_are": info.tokens_are.value,
+        "notes": list(info.notes),
+        "skipped": written.skipped.counts,
+        "mended": written.skipped.mended,
+    }
