@@ -215,6 +215,39 @@ def test_more_than_four_breakpoints_are_found() -> None:
     assert not audited([request(n, marked[:4], [user(block(f"q{n}"))]) for n in range(3)])
 
 
+def test_an_hour_behind_five_minutes_is_found_at_once() -> None:
+    hour = {"type": "ephemeral", "ttl": "1h"}
+    first, then = words(2000, "one"), words(2000, "two")
+    wrong = request(0, [block(first, MARK), block(then, hour)], [user(block("q"))])
+    (found,) = audited([wrong])
+    assert "an hour to live stands behind" in found.explanation
+    assert (found.lost_tokens, found.place.pointer) == (0, "/system/1")
+    right = [block(first, hour), block(then, MARK)]
+    assert not audited([request(n, right, [user(block(f"q{n}"))]) for n in range(4)])
+
+
+def openai(at: int, system: str, **extra: Any) -> LoggedRequest:
+    messages = [{"role": "system", "content": system}, {"role": "user", "content": f"q {at}"}]
+    body = {"model": "gpt-5.6", "messages": messages, **extra}
+    return LoggedRequest(f"log.jsonl:{at}", Family.OPENAI_CHAT, body, time_s=60.0 * at)
+
+
+def test_what_is_too_short_for_a_provider_is_expected() -> None:
+    (found,) = audited([openai(n, words(900, "sys")) for n in range(4)])
+    assert found.is_expected
+    assert "shorter than 1024 tokens" in found.explanation
+    assert found.lost_tokens == 3 * 900
+    assert not audited([openai(n, words(1100, "sys")) for n in range(4)])
+
+
+def test_explicit_mode_without_a_breakpoint_caches_nothing() -> None:
+    explicit = {"prompt_cache_options": {"mode": "explicit"}}
+    (found,) = audited([openai(n, words(1100, "sys"), **explicit) for n in range(4)])
+    assert found.explanation.startswith("requests repeat a prefix")
+    assert not found.is_expected
+    assert not audited([openai(n, words(1100, "sys")) for n in range(4)])
+
+
 @pytest.mark.parametrize(("blocks", "is_found"), [(18, False), (19, False), (20, True), (30, True)])
 def test_an_entry_is_looked_for_in_twenty_blocks(blocks: int, is_found: bool) -> None:
     first = [block(words(100, f"b{n}")) for n in range(20)]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -118,6 +120,19 @@ def test_each_breaker_is_explained() -> None:
         assert (text.fixing is Fixing.PARTLY) == bool(text.when_fixed)
 
 
+def test_the_page_explains_each_breaker_in_order() -> None:
+    page = (Path(__file__).parent.parent / "docs/lint.md").read_text(encoding="utf-8")
+    sections = page.partition("## The nineteen breakers")[2].partition("\n## ")[0]
+    assert re.findall(r"^### (.*)$", sections, re.M) == [breaker.value for breaker in Breaker]
+    for breaker, text in zip(Breaker, sections.split("\n### ")[1:], strict=True):
+        assert "Fix:" in text, breaker
+        assert "cost" in text.lower(), breaker
+        says_no = "Fix: no" in text
+        assert (
+            says_no == (BREAKERS[breaker].fixing is Fixing.NO) or breaker.value == "cache-markers"
+        )
+
+
 def test_all_that_is_written_is_allowed_by_the_schema() -> None:
     findings = [
         *(finding(breaker) for breaker in Breaker),
@@ -154,7 +169,7 @@ def test_a_result_says_where_how_much_and_what_to_do() -> None:
     assert physical["region"] == {"startLine": 17}
     assert result["relatedLocations"][0]["physicalLocation"]["region"] == {"startLine": 12}
     logical = result["locations"][0]["logicalLocations"]
-    assert logical == [{"fullyQualifiedName": "/tools/3/function", "kind": "member"}]
+    assert logical == [{"fullyQualifiedName": "/tools/3/function", "kind": "property"}]
     assert result["level"] == "error"
     assert result["properties"] == {
         "requests": 31,

@@ -104,14 +104,14 @@ def test_a_request_is_found_wherever_a_log_has_it(tmp_path: Path, form: str) -> 
     body = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "top_p": 0.50}
     body["tools"] = [{"type": "function", "function": {"name": name}} for name in "ba"]
     text = json.dumps(body)
-    record: dict[str, Any] = {
+    forms: dict[str, dict[str, Any]] = {
         "plain": body,
         "body": {"id": 1, "body": body},
         "text": {"id": 1, "request_body": text},
         "deep": {"request": {"url": "/v1/chat/completions", "body": body}},
         "deep text": {"request": json.dumps({"path": "/v1/chat/completions", "body": text})},
-    }[form]
-    log, out = written(tmp_path / "log.jsonl", [record]), tmp_path / "out.jsonl"
+    }
+    log, out = written(tmp_path / "log.jsonl", [forms[form]]), tmp_path / "out.jsonl"
     assert repaired(out, log).changes == {"tool-order": 1}
     (after,) = read(out)
     request = request_of(after, "out.jsonl:1", Fields())

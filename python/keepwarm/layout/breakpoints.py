@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import pairwise
 from typing import Any
 
 from keepwarm.layout.fields import Kind, conversation
@@ -40,6 +41,8 @@ class Cause(StrEnum):
     TOO_MANY = "too-many"
     AFTER_VOLATILE = "after-volatile"
     TOO_FAR = "too-far"
+    TTL_ORDER = "ttl-order"
+    TOO_SHORT = "too-short"  # for a provider that caches by itself
 
 
 _REPAIRS = {
@@ -53,7 +56,13 @@ _REPAIRS = {
     "behind it",
     Cause.TOO_FAR: "put one more breakpoint between, so that no stretch without one is longer than "
     "what is searched",
+    Cause.TTL_ORDER: "put breakpoints that live an hour before those that live five minutes",
+    Cause.TOO_SHORT: "nothing, unless more of what is stable can stand in front",
 }
+
+
+_MINOR = (Cause.BELOW_MINIMUM, Cause.TOO_SHORT)
+_REFUSED = (Cause.TOO_MANY, Cause.TTL_ORDER)  # by the endpoint: each is worth a word
 
 
 @dataclass(slots=True)
@@ -101,26 +110,42 @@ class BreakpointAudit:
     def see(self, request: LoggedRequest) -> None:
         """Takes the next request; those to engines, and to models without a rule, are passed by."""
         rule = rule_for(request.model())
-        if rule is None or target_of(request) is Target.ENGINE or not rule.breakpoints_max:
+        if rule is None or target_of(request) is Target.ENGINE:
             return
-        if rule.is_automatic:
-            return  # a breakpoint there adds to what is kept anyway
         blocks = self._blocks_of(request)
         if not blocks:
             return
         cache = self._caches.setdefault((request.tenant or "", request.model()), _Cache())
-        marks = _marks(request, blocks)
         shared = _last_seen(cache, blocks)
+        if rule.is_automatic:
+            self._see_automatic(request, blocks, shared, rule)
+            self._remember(cache, blocks, request.where)
+            return
+        marks = _marks(request, blocks)
         now = request.time_s or 0.0
         read = _read(cache, blocks, marks, rule, now)
         cause = _cause(cache, blocks, marks, shared, read, rule, now)
-        if cause is not None and shared >= 0:
+        if cause is not None and (shared >= 0 or cause in _REFUSED):
             self._add(cause, request, blocks, marks, shared, read, rule)
-        if len(marks) <= rule.breakpoints_max:
+        if cause not in _REFUSED:
             for at, ttl_s in marks.items():
                 if blocks[at].tokens >= rule.minimum_tokens:
                     cache.entries[blocks[at].chain] = now + ttl_s
         self._remember(cache, blocks, request.where)
+
+    def _see_automatic(
+        self, request: LoggedRequest, blocks: list[_Block], shared: int, rule: ProviderRule
+    ) -> None:
+        """A provider that caches by itself: what is too short for it, or forbidden to it.
+
+        A breakpoint there adds to what is kept anyway, and does no harm.
+        """
+        if shared < 0:
+            return
+        if rule.cached_tokens(round(blocks[shared].tokens)) == 0:
+            self._add(Cause.TOO_SHORT, request, blocks, {}, shared, -1, rule)
+        elif _is_explicit(request) and not _has_marker(request, MARKERS[1]):
+            self._add(Cause.MISSING, request, blocks, {}, shared, -1, rule)
 
     def findings(self) -> list[Finding]:
         """One finding for each cause and model, the most expensive first."""
@@ -172,8 +197,8 @@ class BreakpointAudit:
         rule: ProviderRule,
     ) -> None:
         have = blocks[read].tokens if read >= 0 else 0.0
-        lost = blocks[shared].tokens - have
-        if lost < _LOST_SHARE_MIN * blocks[-1].tokens and cause is not Cause.TOO_MANY:
+        lost = blocks[shared].tokens - have if shared > read else 0.0
+        if lost < _LOST_SHARE_MIN * blocks[-1].tokens and cause not in _REFUSED:
             return
         key = (cause, request.model())
         tally = self._tallies.get(key)
@@ -182,7 +207,8 @@ class BreakpointAudit:
             before = blocks[at - 1].tokens if at else 0.0
             place = Place(request.where, blocks[at].pointer, 0, round(before))
             cache = self._caches[(request.tenant or "", request.model())]
-            tally = _Tally(place, cache.seen[blocks[shared].chain], _explain(cause, marks, rule))
+            against = cache.seen[blocks[shared].chain] if shared >= 0 else ""
+            tally = _Tally(place, against, _explain(cause, marks, rule))
             self._tallies[key] = tally
         tally.requests += 1
         tally.lost += lost
@@ -194,7 +220,7 @@ class BreakpointAudit:
     def _finding(self, cause: Cause, tally: _Tally) -> Finding:
         return Finding(
             breaker=Breaker.CACHE_MARKERS,
-            severity=Severity.NOTE if cause is Cause.BELOW_MINIMUM else Severity.WARNING,
+            severity=Severity.NOTE if cause in _MINOR else Severity.WARNING,
             place=tally.place,
             compared_with=tally.compared_with,
             requests=tally.requests,
@@ -203,6 +229,7 @@ class BreakpointAudit:
             explanation=tally.explanation,
             repair=_REPAIRS[cause],
             is_fixable=False,
+            is_expected=cause is Cause.TOO_SHORT,
             currency=self._prices.currency,
         )
 
@@ -249,6 +276,16 @@ def _marks(request: LoggedRequest, blocks: list[_Block]) -> dict[int, int]:
     return dict(sorted(found.items()))
 
 
+def _is_explicit(request: LoggedRequest) -> bool:
+    """Whether an OpenAI request forbids breakpoints of the provider's own choice."""
+    options = request.body.get("prompt_cache_options")
+    return isinstance(options, dict) and options.get("mode") == "explicit"
+
+
+def _has_marker(request: LoggedRequest, name: str) -> bool:
+    return any(path[-1] == name for path in marker_paths(request.body, request.family))
+
+
 def _last_seen(cache: _Cache, blocks: list[_Block]) -> int:
     """The last block up to which an earlier prompt was the same; -1: none."""
     at = len(blocks) - 1
@@ -284,6 +321,9 @@ def _cause(
     """Why less is read than is shared; None: it is not, or time has passed, or it is too short."""
     if len(marks) > rule.breakpoints_max:
         return Cause.TOO_MANY
+    lives = list(marks.values())
+    if any(later > earlier for earlier, later in pairwise(lives)):
+        return Cause.TTL_ORDER
     if marks and blocks[max(marks)].tokens < rule.minimum_tokens:
         return Cause.BELOW_MINIMUM
     if read >= shared or blocks[shared].tokens < rule.minimum_tokens:
@@ -298,9 +338,9 @@ def _cause(
 
 
 def _place(cause: Cause, blocks: list[_Block], marks: dict[int, int], shared: int) -> int:
-    if cause in (Cause.BELOW_MINIMUM, Cause.TOO_MANY, Cause.TOO_FAR):
+    if cause in (Cause.BELOW_MINIMUM, Cause.TOO_FAR, *_REFUSED):
         return max(marks)
-    return shared if cause is Cause.MISSING else min(shared + 1, len(blocks) - 1)
+    return shared if cause in (Cause.MISSING, Cause.TOO_SHORT) else min(shared + 1, len(blocks) - 1)
 
 
 def _explain(cause: Cause, marks: dict[int, int], rule: ProviderRule) -> str:
@@ -315,5 +355,9 @@ def _explain(cause: Cause, marks: dict[int, int], rule: ProviderRule) -> str:
         "so that what they write is never read",
         Cause.TOO_FAR: f"an entry lies more than {rule.lookback_blocks} blocks before the next "
         "breakpoint, where it is not looked for",
+        Cause.TTL_ORDER: "a breakpoint with an hour to live stands behind one with five minutes, "
+        "which is refused",
+        Cause.TOO_SHORT: f"what prompts share is shorter than {rule.minimum_tokens} tokens, from "
+        "where on this provider caches",
     }
     return f"{said[cause]} ({rule.provider}, as of {rule.as_of})"

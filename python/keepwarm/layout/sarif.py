@@ -119,7 +119,7 @@ def _result(finding: Finding, paths: Mapping[str, str]) -> dict[str, Any]:
     pointer = place.pointer or "(chat template)"
     location = {
         "physicalLocation": _physical(place.where, paths),
-        "logicalLocations": [{"fullyQualifiedName": pointer, "kind": "member"}],
+        "logicalLocations": [{"fullyQualifiedName": pointer, "kind": "property"}],
     }
     properties: dict[str, Any] = {
         "requests": finding.requests,
