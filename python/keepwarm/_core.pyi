@@ -3,6 +3,7 @@ from os import PathLike
 from typing import final
 
 __all__ = [
+    "Foresight",
     "Found",
     "IndexTable",
     "LimitFile",
@@ -10,6 +11,7 @@ __all__ = [
     "Memory",
     "Namespace",
     "Server",
+    "Simulation",
     "Space",
     "Store",
     "Subscription",
@@ -33,6 +35,7 @@ __all__ = [
     "namespace_fields",
     "outcome_codes",
     "policy_names",
+    "sim_policies",
     "token_hash",
 ]
 
@@ -48,6 +51,8 @@ _LogRow = tuple[str, str, int, dict[str, int | float | str]]
 
 _Path = str | PathLike[str] | None
 _Files = tuple[_Path, _Path, _Path, _Path]
+_Level = tuple[str, int | None, str, float | None, bool, bool]
+_Costs = tuple[float, float, float, float, Sequence[tuple[float, float]]]
 _Principal = tuple[str, list[str] | None, list[str], list[str], list[str], list[int]]
 
 def check_principals(rows: Sequence[_Principal]) -> None: ...
@@ -78,6 +83,7 @@ def limit_serve(
 def namespace_fields() -> list[tuple[str, str]]: ...
 def outcome_codes() -> list[tuple[int, str, str | None]]: ...
 def policy_names() -> list[str]: ...
+def sim_policies() -> list[str]: ...
 
 @final
 class Namespace:
@@ -320,3 +326,28 @@ class TraceSketch:
         dict[str, _Spread],
         list[tuple[int, int, int]],
     ]: ...
+
+@final
+class Foresight:
+    def __new__(cls) -> Foresight: ...
+    def feed(self, batch: object) -> None: ...
+    def bytes(self) -> int: ...
+
+@final
+class Simulation:
+    def __new__(
+        cls,
+        levels: Sequence[_Level],
+        *,
+        block_tokens: int,
+        replicas: int = 1,
+        router: str = "round-robin",
+        prefix_blocks: int = 1,
+        shared: bool = True,
+        head_first: bool = False,
+        costs: _Costs,
+        planned: bool = False,
+        foresight: Foresight | None = None,
+    ) -> Simulation: ...
+    def feed(self, batch: object) -> None: ...
+    def finish(self) -> tuple[dict[str, bytes], int]: ...

@@ -20,6 +20,7 @@ mod journal;
 mod limits;
 mod memory;
 mod server;
+mod sim;
 mod sketch;
 mod space;
 mod store;
@@ -51,6 +52,8 @@ mod core_module {
     use super::memory::Memory;
     #[pymodule_export]
     use super::server::Server;
+    #[pymodule_export]
+    use super::sim::{Foresight, Simulation, sim_policies};
     #[pymodule_export]
     use super::sketch::TraceSketch;
     #[pymodule_export]

@@ -4,12 +4,20 @@
 //! Uses the store's public policies and nothing else of it; knows no network and no Python.
 
 pub mod cache;
+pub mod costs;
 pub mod curve;
+pub mod fleet;
+pub mod hierarchy;
 pub mod interner;
+pub mod level;
 pub mod lfu;
 pub mod links;
 pub mod memory;
+pub mod opt;
 pub mod order;
+pub mod outcomes;
+pub mod replica;
 pub mod requests;
+pub mod router;
 pub mod sample;
 pub mod sketch;

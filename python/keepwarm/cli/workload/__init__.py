@@ -7,6 +7,7 @@ import cyclopts
 from keepwarm.cli.workload.anonymise import anonymise
 from keepwarm.cli.workload.describe import describe
 from keepwarm.cli.workload.replay import replay
+from keepwarm.cli.workload.simulate import simulate
 from keepwarm.cli.workload.size import size
 
 app = cyclopts.App(
@@ -16,6 +17,7 @@ app = cyclopts.App(
     result_action="return_value",
 )
 app.command(describe)
+app.command(simulate)
 app.command(size)
 app.command(replay)
 app.command(anonymise)
