@@ -16,7 +16,7 @@ from keepwarm.testing import FakeMemory, FaultProxy, Towards, blocks
 from keepwarm.workload.replay import Pace, of_trace
 from keepwarm.workload.replay.node import CLIENT, ClientError, NodePlan, replay_node
 from keepwarm.workload.replay.node_client import Job, NodeClient, namespace_of
-from nodes import LocalNode
+from nodes import LocalNode, short_folder
 from replays import AS_IT_WAS, BLOCK, ListSource, Row, source
 
 BYTES = 16 << 10
@@ -105,6 +105,28 @@ def test_what_an_earlier_replay_left_is_hit(node: LocalNode) -> None:
     result = asyncio.run(replay_node(plan_of(node, agents(), keep=True)))
     assert result["hit_rate"]["block"] == 1.0
     assert result["began_empty"] is False
+
+
+def test_several_nodes_are_one_memory(node: LocalNode) -> None:
+    with short_folder() as folder:
+        other = LocalNode(folder)
+        try:
+            both = f"unix:{node.path},unix:{other.path}"
+            result = asyncio.run(replay_node(plan_of(node, agents(), address=both)))
+        finally:
+            other.close()
+    assert (result["requests"], result["wrong_bytes"]) == (48, 0)
+    assert result["hits_by_tier"] == {"dram": expected(agents())[1]}
+    told = {row["counter"]: row for row in result["reconciliation"]}
+    assert told["reads"]["equal"]
+    assert told["stored_bytes"]["equal"]
+
+
+def test_clients_that_fall_behind_fail(node: LocalNode) -> None:
+    result = asyncio.run(replay_node(plan_of(node, agents(), lag_s_max=0.0)))
+    assert any("the clients fell behind" in problem for problem in result["problems"])
+    closed = asyncio.run(replay_node(plan_of(node, agents(), lag_s_max=0.0, closed=True)))
+    assert closed["problems"] == []
 
 
 def test_warm_up_is_served_and_not_counted(node: LocalNode) -> None:
