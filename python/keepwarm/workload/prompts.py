@@ -115,7 +115,8 @@ class Prompts:
             return
         seed = self._seed(request.body)
         for each in measured:
-            reported = usage.input_tokens if len(measured) == 1 else None
+            # Some logs have zeros where nothing was counted.
+            reported = usage.input_tokens or None if len(measured) == 1 else None
             yield self._cut(each, seed, reported, output // len(measured))
 
     def _cut(self, prompt: Measured, seed: bytes, reported: int | None, output: int) -> Blocks:

@@ -84,15 +84,16 @@ _NEVER: tuple[tuple[re.Pattern[bytes], str], ...] = (
 
 def told(log: Input, named: str | None) -> tuple[Format, dict[str, Any]]:
     """The format, and the first record that has it. Raises ArgumentError where none is known."""
-    _refuse(log)
+    head = log.head()
+    _refuse(log, head)
     known = {each.value for each in Format}
     if named is not None and named not in known:
         raise ArgumentError(f"no format is called {named!r}: choose of {', '.join(sorted(known))}")
-    if log.head.startswith(b"PAR1"):
+    if head.startswith(b"PAR1"):
         return Format.PARQUET, {}
-    if weka.is_archive(log.head):
+    if weka.is_archive(head):
         return Format.WEKA, {}
-    form, record = _by_content(log, Format(named) if named else None)
+    form, record = _by_content(log, head, Format(named) if named else None)
     if form is None:
         raise ArgumentError(
             f"{log.name} has no known format; looked for: {LOOKED_FOR}; name one with format if "
@@ -101,8 +102,7 @@ def told(log: Input, named: str | None) -> tuple[Format, dict[str, Any]]:
     return form, record
 
 
-def _refuse(log: Input) -> None:
-    head = log.head
+def _refuse(log: Input, head: bytes) -> None:
     if not head.strip():
         raise ArgumentError(f"{log.name} is empty" if not head else f"{log.name} is blank")
     for pattern, reason in _NEVER:
@@ -120,9 +120,11 @@ def _refuse(log: Input) -> None:
         )
 
 
-def _by_content(log: Input, named: Format | None) -> tuple[Format | None, dict[str, Any]]:
+def _by_content(
+    log: Input, head: bytes, named: Format | None
+) -> tuple[Format | None, dict[str, Any]]:
     is_json = False
-    for record in _records(log):
+    for record in _records(log, head):
         is_json = True
         for form, matches in _BY_RECORD:
             if (named is None or form is named) and matches(record):
@@ -130,20 +132,20 @@ def _by_content(log: Input, named: Format | None) -> tuple[Format | None, dict[s
     if named is not None:
         return named, {}
     if not is_json:
-        for line in log.head.split(b"\n")[: 16 * _RECORDS_LOOKED_AT]:
+        for line in head.split(b"\n")[: 16 * _RECORDS_LOOKED_AT]:
             if vllm_log.matches(line):
                 return Format.VLLM, {}
-        if lengths_csv.columns_of(log.head.lstrip().split(b"\n", 1)[0]):
+        if lengths_csv.columns_of(head.lstrip().split(b"\n", 1)[0]):
             return Format.CSV, {}
         for form, pattern in _BY_BYTES:
-            if log.head.lstrip()[:1] in (b"{", b"[") and pattern.search(log.head):
+            if head.lstrip()[:1] in (b"{", b"[") and pattern.search(head):
                 return form, {}
     return None, {}
 
 
-def _records(log: Input) -> Iterator[dict[str, Any]]:
+def _records(log: Input, head: bytes) -> Iterator[dict[str, Any]]:
     """The first objects of a log in JSON; none where it is something else."""
-    if is_document(log.head):
+    if is_document(head):
         try:
             source = log.first_part() if log.is_pipe else log
             found = decode(source.whole(Skips(), DOCUMENT_BYTES_MAX))
@@ -152,8 +154,11 @@ def _records(log: Input) -> Iterator[dict[str, Any]]:
         listed = found if isinstance(found, list) else [found]
         yield from (each for each in listed[:_RECORDS_LOOKED_AT] if isinstance(each, dict))
         return
+    # A program's other output may stand before its first record, within the head.
     looked_at = log.first_part() if log.is_pipe else log
-    for _, line in islice(looked_at.lines(Skips()), _RECORDS_LOOKED_AT):
+    lines = islice(looked_at.lines(Skips()), head.count(b"\n") + 1)
+    begun = (line for _, line in lines if line.lstrip()[:1] == b"{")
+    for line in islice(begun, _RECORDS_LOOKED_AT):
         try:
             record = decode(line)
         except ValueError:

@@ -30,13 +30,18 @@ def decode(data: bytes) -> Any:
 
 
 def records(
-    log: Input, skips: Skips, on_read: OnRead | None = None
+    log: Input, skips: Skips, on_read: OnRead | None = None, *, among_others: bool = False
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Objects with their places, `file:line`. What is no object is counted."""
-    if is_document(log.head):
+    """Objects with their places, `file:line`. What is no object is counted.
+
+    `among_others`: lines that do not begin like one are a program's other output, and passed over.
+    """
+    if is_document(log.head()):
         yield from _of_document(log, skips, on_read)
         return
     for number, line in log.lines(skips, on_read):
+        if among_others and not line.startswith(b"{"):
+            continue
         where = f"{log.name}:{number}"
         try:
             record = decode(line)

@@ -1,6 +1,6 @@
 """Bytes of a log: a file, a pipe or stdin; plain, gz or zst; in bounded pieces and bounded lines.
 
-    Input.open("log.jsonl.gz") -> .head (decompressed, for telling formats apart)
+    Input.open("log.jsonl.gz") -> .head() (decompressed, for telling formats apart)
                                -> .chunks(skips, on_read)  -> .lines(skips, on_read)
 
 A pipe can be read once; what was taken of it for `head` is given again by its first reading.
@@ -54,20 +54,24 @@ class Input:
     name: str
     path: str
     size: int | None
-    head: bytes = b""
     _pipe: BinaryIO | None = None
     _taken: list[bytes] = field(default_factory=list)  # of the pipe, packed, for its first reading
+    _pipe_head: bytes = b""
     _is_spent: bool = False
 
     @classmethod
     def open(cls, path: str, name: str) -> Input:
         """Looks at a file, or waits for a pipe's first bytes. Raises ArgumentError, OSError."""
         pipe, size = _pipe_of(path)
-        made = cls(name=name, path=path, size=size, _pipe=pipe)
+        made = cls(path=path, name=name, size=size, _pipe=pipe)
         if pipe is not None:
             made._taken = list(_first(pipe))
-        made.head = made._first_bytes()
+            made._pipe_head = made._first_bytes()
         return made
+
+    def head(self) -> bytes:
+        """The first bytes, unpacked. Kept for a pipe only, since there may be many files."""
+        return self._first_bytes() if self._pipe is None else self._pipe_head
 
     @property
     def is_pipe(self) -> bool:
@@ -128,8 +132,9 @@ class Input:
 
     def first_part(self) -> Input:
         """What is known of a pipe beforehand, as a log of its own."""
-        lines = self.head if len(self.head) < HEAD_BYTES else self.head.rpartition(b"\n")[0]
-        return Input(self.name, self.path, None, lines, io.BytesIO(), [lines])
+        head = self._pipe_head
+        lines = head if len(head) < HEAD_BYTES else head.rpartition(b"\n")[0]
+        return Input(self.name, self.path, None, io.BytesIO(), [lines], lines)
 
     def _too_long(self, skips: Skips, number: int) -> None:
         skips.add(f"a line of more than {LINE_BYTES_MAX >> 20} MiB", f"{self.name}:{number}")

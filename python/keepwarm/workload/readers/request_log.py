@@ -7,6 +7,7 @@ API is told from the URL where there is one, else from the body's shape.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +22,7 @@ from keepwarm.workload.readers.skips import Skips
 
 BODY = (
     *("body", "request", "request_body", "requestBody", "params", "payload", "kwargs", "input"),
-    *("raw_request", "data"),
+    *("inputs", "raw_request", "data"),
 )
 ANSWER = ("response", "response_body", "responseBody", "completion", "result", "output", "reply")
 TIME = (
@@ -29,7 +30,12 @@ TIME = (
     *("start_time", "startTime", "created_at", "created", "date", "datetime"),
 )
 SESSION = ("session_id", "session", "sessionId", "conversation_id", "conversationId", "thread_id")
-TENANT = ("tenant", "tenant_id", "organization", "organization_id", "org_id", "team_id", "team")
+TENANT = (
+    *("tenant", "tenant_id", "organization", "organization_id", "org_id", "team_id", "team"),
+    *("user_api_key_team_id", "user_api_key_org_id"),  # as LiteLLM has them
+)
+#: Claude Code puts its session there, in `metadata.user_id`.
+_IN_USER_ID = re.compile(r"session_([0-9a-f]{8}-[0-9a-f-]{27})$")
 _SESSION_HEADERS = ("x-session-id", "session-id", "x-conversation-id", "x-session-affinity")
 _URL = ("url", "path", "endpoint", "uri", "route")
 _ENVELOPE = {*ANSWER, *SESSION, *TENANT, *_URL, *TIME, "usage", "headers", "custom_id", "status"}
@@ -85,8 +91,7 @@ def request_of(record: dict[str, Any], where: str, fields: Fields) -> LoggedRequ
         family=family_of(body, url),
         body=body,
         time_s=_time(record, answer),
-        session=_named(fields.session, SESSION, record, holder, body)
-        or _in_headers(record, holder),
+        session=_session(fields, record, holder, body),
         tenant=_named(fields.tenant, TENANT, record, holder, body),
         usage=usage if usage != Usage() else usage_of(record.get("usage")),
         reply=reply_of(answer),
@@ -144,6 +149,9 @@ def _body_of(record: dict[str, Any]) -> tuple[Mapping[str, Any], dict[str, Any]]
         return {key: value for key, value in record.items() if key not in _ENVELOPE}, record
     for name in BODY:
         inner = _unpacked(record.get(name))
+        if isinstance(inner, list) and _has_roles(inner):  # messages alone, as tracers keep them
+            model = record.get("model")
+            return {"messages": inner} | ({"model": model} if model else {}), record
         if not isinstance(inner, dict):
             continue
         if _is_body(inner):
@@ -153,6 +161,10 @@ def _body_of(record: dict[str, Any]) -> tuple[Mapping[str, Any], dict[str, Any]]
             if isinstance(body, dict) and _is_body(body):
                 return body, inner
     return None
+
+
+def _has_roles(listed: list[Any]) -> bool:
+    return bool(listed) and all(isinstance(each, dict) and "role" in each for each in listed)
 
 
 def _unpacked(value: object) -> object:
@@ -218,6 +230,15 @@ def _named(
         if isinstance(found, str | int) and not isinstance(found, bool):
             return str(found)
     return None
+
+
+def _session(fields: Fields, record: dict[str, Any], *holders: Mapping[str, Any]) -> str | None:
+    named = _named(fields.session, SESSION, record, *holders)
+    if named is not None or fields.session:
+        return named
+    user = _at(holders[-1], "metadata.user_id")
+    found = _IN_USER_ID.search(user) if isinstance(user, str) else None
+    return found[1] if found else _in_headers(record, *holders)
 
 
 def _at(holder: object, path: str) -> object:

@@ -35,7 +35,7 @@ def requests(
 ) -> Iterator[LoggedRequest]:
     """The requests of a log in order of arrival."""
     waiting = Waiting()
-    for where, record in records(log, skips, on_read):
+    for where, record in records(log, skips, on_read, among_others=True):
         try:
             if not matches(record):
                 raise BadRecordError("it is no event of a request")

@@ -94,10 +94,9 @@ def open_trace(
         Fields(session_field or "", tenant_field or ""),
         stagger_s,
     )
-    logs = opened(paths)
-    form, record = told(logs[0], format)
+    logs, form, record = _told(paths, format)
     if form is Format.PARQUET:
-        return _parquet(logs)
+        return ParquetTrace(Path(logs[0].path))
     if form in _WITH_TEXT:
         return _of_text(logs, form, wish)
     return _of_hashes(logs, form, record, wish)
@@ -111,8 +110,7 @@ def open_requests(
     tenant_field: str | None = None,
 ) -> RequestLog:
     """The requests of logs that have text, about in order of time. Raises ArgumentError."""
-    logs = opened(paths)
-    form, _ = told(logs[0], format)
+    logs, form, _ = _told(paths, format)
     if form not in _WITH_TEXT:
         raise ArgumentError(
             f"{logs[0].name} is a trace of the form {form}, without text: give a log of requests"
@@ -169,12 +167,28 @@ def opened(paths: Paths) -> list[Input]:
     return [Input.open(text, name) for text, name in named]
 
 
-def _parquet(logs: list[Input]) -> TraceSource:
-    if len(logs) > 1:
-        raise ArgumentError("give one Parquet trace at a time")
-    if logs[0].is_pipe:
+def _told(paths: Paths, named: str | None) -> tuple[list[Input], Format, dict[str, Any]]:
+    """The logs that are not empty, their one format, and the first one's first record."""
+    logs = opened(paths)
+    filled = [log for log in logs if log.head().strip()] or logs[:1]
+    form, record = told(filled[0], named)
+    if form is Format.WEKA:  # each is looked at when it is read, whole
+        return filled, form, record
+    for log in filled[1:]:
+        other, _ = told(log, named)
+        if other is not form:
+            raise ArgumentError(
+                f"{filled[0].name} is of the form {form}, {log.name} of {other}: give logs of one "
+                "form at a time"
+            )
+    if form in (Format.PARQUET, Format.PORTABLE) and len(filled) > 1:
+        raise ArgumentError(
+            f"give one trace of the form {form} at a time, since in each times begin at zero: "
+            "to join logs, anonymise them together"
+        )
+    if form is Format.PARQUET and filled[0].is_pipe:
         raise ArgumentError("Parquet cannot be read from a pipe: give the file")
-    return ParquetTrace(Path(logs[0].path))
+    return filled, form, record
 
 
 def _of_hashes(logs: list[Input], form: Format, record: dict[str, Any], wish: _Wish) -> TraceSource:
@@ -204,7 +218,7 @@ def _of_hashes(logs: list[Input], form: Format, record: dict[str, Any], wish: _W
 
 def _of_text(logs: list[Input], form: Format, wish: _Wish) -> TraceSource:
     """A trace of a log with text, of which nothing but hashes remains."""
-    if form is Format.VLLM and not vllm_log.has_prompts(logs[0].head):
+    if form is Format.VLLM and not vllm_log.has_prompts(logs[0].head()):
         raise ArgumentError(
             f"{logs[0].name} tells that requests came, not what they asked: start vLLM with "
             "--enable-log-requests and VLLM_LOGGING_LEVEL=DEBUG"
@@ -244,4 +258,7 @@ def _info(
 
 def _parts_note(logs: list[Input], form: Format) -> Iterator[str]:
     if len(logs) > 1 and form is Format.MOONCAKE:
-        yield f"{len(logs)} files are taken as parts of one trace: equal ids mean equal blocks"
+        yield (
+            f"{len(logs)} files are taken as parts of one trace: equal ids mean equal blocks, and "
+            "their times are of one clock"
+        )

@@ -66,7 +66,7 @@ def requests(
 ) -> Iterator[LoggedRequest]:
     """The requests of a log in order of arrival; lines on other things are passed over."""
     del fields  # this log names neither sessions nor tenants
-    reader = _Reader(bodies_only(log.head))
+    reader = _Reader(bodies_only(log.head()))
     for number, line in log.lines(skips, on_read):
         if b"equest " not in line and b"Generated response " not in line:
             continue

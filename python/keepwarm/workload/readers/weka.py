@@ -147,7 +147,7 @@ def _entries(document: dict[str, Any]) -> Iterator[tuple[object, object]]:
 def _documents(
     log: Input, skips: Skips, on_read: OnRead | None
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    if is_archive(log.head):
+    if is_archive(log.head()):
         yield from _members(log, skips, on_read)
         return
     try:
