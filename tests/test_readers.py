@@ -150,6 +150,31 @@ def test_late_lines_are_put_in_order_and_later_ones_moved(tmp_path: Path) -> Non
     assert parquet.joined(got).block_ids[-2:].tolist() == [2_999_000, 2_999_500]
 
 
+def test_files_of_other_forms_or_clocks_are_refused_and_empty_ones_are_not(tmp_path: Path) -> None:
+    empty = written(tmp_path, "empty", b"")
+    good = written(tmp_path, "good", logs.mooncake())
+    other = written(tmp_path, "other", logs.csv())
+    assert logs.check(logs.all_of(open_trace([empty, good])), 512) == 3
+    with pytest.raises(ArgumentError, match="good is of the form mooncake, other of csv"):
+        open_trace([good, other])
+    one, two = (written(tmp_path, name, logs.portable()) for name in "ab")
+    with pytest.raises(ArgumentError, match="times begin at zero"):
+        open_trace([one, two])
+    with pytest.raises(ArgumentError, match="empty is empty"):
+        open_trace([empty])
+
+
+def test_files_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    paths = []
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        paths.append(written(tmp_path / name, "log", logs.mooncake() + b"{}\n"))
+    source = open_trace(paths)
+    logs.all_of(source)
+    (places,) = source.skipped().places.values()
+    assert sorted(places) == [f"{path}:4" for path in paths]
+
+
 def test_sessions_start_apart_and_share_nothing(tmp_path: Path) -> None:
     for place, first in enumerate((100, 100, 101)):
         document = logs.weka_document("a" if place < 2 else "b", first)

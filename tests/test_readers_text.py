@@ -83,6 +83,27 @@ def test_answers_usage_and_names_are_found(tmp_path: Path) -> None:
     assert only(tmp_path, record).usage == Usage(97, None, 90, 2)
 
 
+def test_what_tracers_and_agents_write_is_understood(tmp_path: Path) -> None:
+    got = only(tmp_path, {"input": MESSAGES, "output": {"role": "assistant", "content": "hi"}})
+    assert (got.body, got.reply) == (
+        {"messages": MESSAGES},
+        {"role": "assistant", "content": "hi"},
+    )
+    session = "0f8fad5b-d9cb-469f-a165-70867728950e"
+    body = {"system": "x", "messages": MESSAGES[1:]}
+    user = {"metadata": {"user_id": f"user_ab_account_cd_session_{session}"}}
+    assert only(tmp_path, {"request": {**body, **user}}).session == session
+    headers = {"X-Session-ID": "h"}
+    assert only(tmp_path, {"request": {"headers": headers, "body": body}}).session == "h"
+
+
+def test_a_count_of_zero_is_none(tmp_path: Path) -> None:
+    record = {"messages": MESSAGES, "usage": {"prompt_tokens": 0, "completion_tokens": 0}}
+    _, batch = read(tmp_path, logs.lines([record]))
+    assert batch.input_tokens[0] > 5
+    assert len(batch.block_ids) == 1
+
+
 @pytest.mark.parametrize(
     ("record", "reason"),
     [
@@ -214,6 +235,27 @@ def test_sglang_events_of_all_levels(tmp_path: Path) -> None:
     assert len(batch.block_ids) == 10  # how the eleventh goes on is not known
     twice = {**bare, "obj": {"rid": ["a", "b"], "input_ids": [[1, 2], [3]]}, "out": [meta, meta]}
     assert len(read(tmp_path, logs.lines([twice]))[1]) == 2
+
+
+def test_sglang_events_are_found_among_other_output(tmp_path: Path) -> None:
+    noise = b"[2026-11-30 10:00:00] INFO: ready, #queue-req: 0\n" * 500
+    first, *rest = logs.sglang().splitlines(keepends=True)
+    source, batch = read(tmp_path, noise + first + noise + b"".join(rest))
+    assert len(batch) == 6
+    assert source.skipped().total() == 0
+
+
+def test_a_turn_shares_all_whole_blocks_of_the_turn_before(tmp_path: Path) -> None:
+    _, batch = read(tmp_path, logs.openai(), block_tokens=16)
+    latest: dict[int, list[int]] = {}
+    for k, session in enumerate(batch.sessions.tolist()):
+        ids, before = batch.blocks(k).tolist(), latest.get(session, [])
+        assert ids[: max(len(before) - 1, 0)] == before[:-1]
+        latest[session] = ids
+    one, other = latest.values()
+    shared = next(k for k, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    assert shared > 20  # tools and system prompt
+    assert not set(one[shared:]) & set(other[shared:])
 
 
 @pytest.mark.parametrize("exact", [False, True])

@@ -221,20 +221,42 @@ class ParquetTrace:
                 if progress is not None:
                     progress(size * row // max(self._requests, 1), size)
         self._skipped = Skipped(dict(counts), places)
+        if row == counts.total():
+            reasons = "; ".join(f"{count} records: {reason}" for reason, count in counts.items())
+            raise ArgumentError(f"{self._path}: no request could be read: {reasons or 'no rows'}")
 
     def _read(self, arrow: Any, file: Any, names: list[str]) -> Iterator[Any]:
         try:
             # One thread: the columns are decoded about as fast as anybody takes them.
             yield from file.iter_batches(READ_REQUESTS, columns=names, use_threads=False)
-        except (arrow.ArrowException, OSError) as error:
-            raise ArgumentError(f"{self._path} is damaged: {error}") from error
+        except (arrow.ArrowException, OSError, ValueError) as error:
+            raise ArgumentError(f"{self._path} is damaged: {_said(error)}") from error
 
     def _open(self) -> Any:
         arrow = _pyarrow()
         try:
             return arrow.parquet.ParquetFile(self._path)
-        except (arrow.ArrowException, OSError) as error:
-            raise ArgumentError(f"{self._path} is no Parquet file: {error}") from error
+        except (arrow.ArrowException, OSError, ValueError) as error:
+            raise ArgumentError(f"{self._path} is no Parquet file: {_said(error)}") from error
+
+
+def _said(error: Exception) -> str:
+    """What a library says of damage, in one line of what can be printed."""
+    text = " ".join(str(error).split())
+    return "".join(each if each.isprintable() else "?" for each in text)[:200]
+
+
+def _check_types(path: Path, schema: Any) -> None:
+    """Others' columns of the same names may have types in which no hash and no count fits."""
+    kinds = ("double", "uint32", "uint32", "uint64", "uint64")
+    for name, kind in zip(_NUMBERS, kinds, strict=True):
+        found = str(schema.field(name).type)
+        if found != kind:
+            raise ArgumentError(f"{path}: the column {name} is {found}, not {kind}")
+    ids = schema.field("block_ids").type
+    value = getattr(ids, "value_type", None)
+    if not str(ids).startswith(("list<", "large_list<")) or str(value) != "uint64":
+        raise ArgumentError(f"{path}: the column block_ids is {ids}, not list<uint64>")
 
 
 def _info(path: Path, schema: Any) -> TraceInfo:
@@ -250,6 +272,7 @@ def _info(path: Path, schema: Any) -> TraceInfo:
     missing = [name for name in (*_NUMBERS, "block_ids") if name not in schema.names]
     if missing:
         raise ArgumentError(f"{path} lacks the columns {', '.join(missing)}")
+    _check_types(path, schema)
     try:
         block_tokens = int(facts["block_tokens"])
         tokens_are = TokensAre(facts["tokens_are"])
@@ -281,6 +304,8 @@ def _checked(
 ) -> tuple[Batch, dict[str, NDArray[np.int64]]]:
     """A batch of the rows that can be requests, and the others' places by reason."""
     ids = read.column("block_ids")
+    if ids.values.null_count:
+        raise ArgumentError("a trace has block ids that are null: write it again without them")
     raw = np.asarray(ids.offsets.to_numpy())
     offsets = (raw - raw[0]).astype(np.uint64)
     values = np.asarray(ids.values.to_numpy(zero_copy_only=False))[int(raw[0]) : int(raw[-1])]

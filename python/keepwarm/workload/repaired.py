@@ -67,7 +67,7 @@ def repair_log(
 def _refuse_other_forms(log: Input, out: Path) -> None:
     if log.is_pipe:
         raise ArgumentError(f"{log.name}: --fix reads a log twice: give a file")
-    if is_document(log.head):
+    if is_document(log.head()):
         raise ArgumentError(
             f"{log.name}: --fix works on JSON lines, and this is one document: write one record a "
             "line"
