@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from keepwarm import cli
 from keepwarm.testing import synthetic
-from keepwarm.testing.traces import MOONCAKE_FILE, WEKA_FILE, Trace, find
+from keepwarm.testing.traces import MOONCAKE_FILE, WEKA_FILE, Trace, find, read_weka
 
 AZURE = Path("azure-llm-2023")
 BLOCK = ("--session-field", "session")
@@ -93,7 +93,7 @@ def test_unique_prompts_with_hashes_are_not_worth_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rng = random.Random(2)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for number in range(400):
         tokens = rng.randrange(200, 4000)
         ids = [number * 100 + at for at in range(-(-tokens // 64))]
@@ -227,10 +227,34 @@ def test_mooncakes_conversations(capsys: pytest.CaptureFixture[str]) -> None:
     assert abs(reuse["value"] - 0.3736) <= max(reuse["error"], 0.0005)
 
 
-def test_recorded_coding_agents(capsys: pytest.CaptureFixture[str]) -> None:
+def test_recorded_coding_agents(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = find(WEKA_FILE)
     if path is None:
         pytest.skip("no public traces here: set KEEPWARM_TRACES")
-    shown = as_json(capsys, "describe", path, "--model", "Qwen3-Coder-480B-A35B")
+    merged = written(read_weka(path, sessions=30), tmp_path / "weka.jsonl")
+    shown = as_json(capsys, "describe", merged, "--model", "Qwen3-Coder-480B-A35B", *BLOCK)
     assert shown["verdict"]["advice"] == "strong"
     assert shown["measures"]["reuse_by_prefix"]["tokens"]["value"] > 0.9
+    assert "sticky router" in shown["verdict"]["reason"]
+
+
+def test_a_p99_is_simulated_and_more_memory_is_not_slower(
+    agents: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ("size", agents, "--model", "Llama-3.3-70B", "--replicas", "4")
+    first = as_json(capsys, *arguments, "--target", "p99-ttft=1h")
+    without = first["p99_ttft_without_s"]
+    assert first["plan"]["capacity_blocks"] == 0
+    assert without > 1
+    needed = []
+    for share in (0.8, 0.5):
+        shown = as_json(capsys, *arguments, "--target", f"p99-ttft={share * without:.3f}s")
+        assert shown["answer"] == "memory"
+        assert shown["p99_ttft_s"] <= share * without
+        assert shown["p99_ttft_without_s"] == without
+        needed.append(shown["plan"]["capacity_blocks"])
+    assert 0 < needed[0] <= needed[1]
+    assert "P99 of 4 replicas of 1 GPUs (as given)" in first["notes"][0]
+    never = as_json(capsys, *arguments, "--target", "p99-ttft=1ms")
+    assert never["answer"] == "none"
+    assert "the P99 is still" in never["reason"]

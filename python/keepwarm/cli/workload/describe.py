@@ -32,8 +32,9 @@ def describe(
 ) -> None:
     """Say what repeats in your traffic, and whether a memory is worth deploying for it.
 
-    Reads request logs or traces of block hashes once, in bounded memory; keeps no text. The verdict
-    is strong, worth a pilot, do not deploy, or unknown, with the figures that decided it.
+    Reads request logs or traces of block hashes once, in bounded memory;
+    keeps no text. The verdict is strong, worth a pilot, do not deploy, or
+    unknown, with the figures that decided it.
 
       keepwarm workload describe requests.jsonl --model Llama-3.3-70B
 

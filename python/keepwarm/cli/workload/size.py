@@ -12,7 +12,6 @@ from cyclopts import Parameter
 from keepwarm.cli.output import tell
 from keepwarm.cli.workload.options import CostOptions, TraceOptions, reading, tell_skipped
 from keepwarm.config import parse_size, show_size
-from keepwarm.errors import ArgumentError
 
 if TYPE_CHECKING:
     from keepwarm.workload.costs import CostModel
@@ -30,18 +29,20 @@ def size(
     model: str,
     target: str = "money",
     engine_cache: str = "0",
+    replicas: int | None = None,
     json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
     trace: TraceOptions | None = None,
     cost: CostOptions | None = None,
 ) -> None:
     """Say how much memory a target needs, how many nodes, and whether it pays.
 
-    Reads a trace once, into the hit rate of every size, and counts time and money with a stated
-    cost model. Where no size reaches the target, or none pays, it says so and why. Prices are
-    assumptions until you give yours.
+    Reads a trace once, into the hit rate of every size, and counts time
+    and money with a stated cost model. Where no size reaches the target,
+    or none pays, it says so and why. Prices are assumptions until you
+    give yours.
 
-      keepwarm workload size requests.jsonl --model Llama-3.3-70B --gpus 4 --gpu-hour 2.10
-      keepwarm workload size requests.jsonl --model ./config.json --target hit-rate=0.6
+      keepwarm workload size log.jsonl --model Llama-3.3-70B --gpu-hour 2.1
+      keepwarm workload size log.jsonl --model config.json --target hit-rate=0.6
 
     Parameters
     ----------
@@ -54,6 +55,8 @@ def size(
     engine_cache
         What engines' own KV memory holds, all replicas together, such as 160GiB: only what a memory
         adds to it is counted.
+    replicas
+        Of the fleet that p99-ttft simulates; else as many as bear the load without a memory.
     json_
         All figures, as one JSON object.
     """
@@ -67,10 +70,11 @@ def size(
     costs = cost.costs(shape, source.info.block_tokens)
     traffic = _traffic(source, costs, engine_bytes)
     if wanted.wanted is Wanted.P99_TTFT:
-        raise ArgumentError(
-            "p99-ttft needs a simulation, which is not there yet: give hit-rate=0.6"
-        )
-    answer = sized(traffic, wanted)
+        from keepwarm.workload.ttft import for_p99
+
+        answer = for_p99(source, traffic, wanted, replicas)
+    else:
+        answer = sized(traffic, wanted)
     if json_:
         tell(json.dumps(answer.as_json(traffic, source.info, shape), indent=1))
         return
