@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from keepwarm.workload.trace import TraceSource
 
 WIDTH = 120
+SHOWN = 1024
 
 
 def size(
@@ -195,8 +196,10 @@ def _curve(answer: Sizing, traffic: Traffic) -> object:
     money = traffic.costs.prices.currency
     for name in ("capacity", "DRAM", "nodes", "hit rate", "saved", "spent", f"left {money}"):
         table.add_column(name, justify="right")
-    step = max(1, len(answer.points) // 12)
-    for plan in answer.points[::-1][::step][::-1]:
+    # Sizes far below all that matter are left out; the JSON has them.
+    shown = [each for each in answer.points if each.blocks >= answer.points[-1].blocks / SHOWN]
+    step = max(1, len(shown) // 12)
+    for plan in shown[::-1][::step][::-1]:
         rate = f"{100 * plan.hit_rate.value:.1f} ± {100 * plan.hit_rate.error:.1f} %"
         table.add_row(
             show_size(plan.bytes()),
