@@ -280,6 +280,7 @@ BIG = 10 << 20
         pytest.param("a \t" * (BIG // 6) + "\r\n" * (BIG // 4), id="spaces and line ends"),
         pytest.param("a" + "\u0316\u0301" * (BIG // 12), id="combining marks"),
         pytest.param("e\u0301 " * (BIG // 6), id="accents"),
+        pytest.param((PSEUDO_HEADERS[0] + "\n") * (BIG // 28), id="headers"),
     ],
 )
 def test_ten_megabytes_take_bounded_time(said: str) -> None:

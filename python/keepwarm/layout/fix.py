@@ -15,6 +15,7 @@ What may change, and where:
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -43,6 +44,8 @@ __all__ = [
 MARKERS = ("cache_control", "prompt_cache_breakpoint")
 # Claude Code puts billing facts, a new hash with each conversation, before its system prompt.
 PSEUDO_HEADERS = ("x-anthropic-billing-header:",)
+# All such lines in front at once: one by one would copy the rest of the text for each.
+_HEADERS = re.compile(rf"(?:(?:{'|'.join(map(re.escape, PSEUDO_HEADERS))})[^\n]*+\n?)++")
 _TOOL_FIELDS = ("tools", "functions")
 _SYSTEM_ROLES = ("system", "developer")
 _Body = TypeVar("_Body")
@@ -350,9 +353,8 @@ def _plan_system(plan: _Plan, found: _Texts, rules: Rules) -> None:
 
 
 def _without_headers(text: str) -> str:
-    while text.startswith(PSEUDO_HEADERS):
-        text = text.partition("\n")[2]
-    return text
+    found = _HEADERS.match(text)
+    return text if found is None else text[found.end() :]
 
 
 def marker_paths(body: Mapping[str, Any], family: Family) -> Iterator[_Path]:
