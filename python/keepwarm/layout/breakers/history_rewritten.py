@@ -1,0 +1,73 @@
+"""17: a history that is not only added to: cut from the front, compacted, redacted at random."""
+
+from __future__ import annotations
+
+import re
+
+from keepwarm.layout.breakers.about import About
+from keepwarm.layout.breakers.spans import spans_at
+from keepwarm.layout.divergence import Divergence, Spot, Verdict
+from keepwarm.layout.findings import Breaker
+from keepwarm.layout.prompts import Message
+
+ABOUT = About(
+    Breaker.HISTORY_REWRITTEN,
+    "what was already said was changed: messages dropped or replaced in front of others that stay",
+    "only append; compact in large, rare steps; make placeholders from a keyed hash of what they "
+    "hide, so that they stay the same",
+)
+_PLACEHOLDER = re.compile(
+    r"[<\[{(\u27e8]{1,2}\s?[A-Z][A-Z0-9_ ]{1,24}?[_:#\-]?\s?[0-9A-Za-z]{1,36}\s?[>\]})\u27e9]{1,2}"
+)
+_MESSAGES_AHEAD = 256
+_REPLACED_MAX = 3
+
+
+def rule(found: Divergence) -> Verdict | None:
+    """Random placeholders anywhere that is shared; in a session, a tail that follows a change."""
+    return _placeholder(found) or _moved(found)
+
+
+def _placeholder(found: Divergence) -> Verdict | None:
+    if not (found.is_in_text and (found.is_same_session or found.is_front)) or found.is_in_reply:
+        return None
+    spans = spans_at(_PLACEHOLDER, found)
+    if spans is None or min(found.spot.character - spans[0][0], 4) < 3:
+        return None  # another label, or none in common: other data, not another placeholder
+    detail = "placeholders of hidden values change from request to request"
+    return Verdict(
+        Breaker.HISTORY_REWRITTEN, found.skip(spans[0][1], spans[1][1]), detail=detail
+    )
+
+
+def _moved(found: Divergence) -> Verdict | None:
+    """Messages of `theirs` that come again in `mine`, up to their last one."""
+    if not found.is_same_session or found.is_in_reply:
+        return None
+    at = found.message_at()
+    if at is None:
+        return None
+    mine, theirs = found.mine.messages, found.theirs.messages
+    last = theirs[-1].key
+    if not any(message.key == last for message in mine[at[0] :]):
+        return None  # not a continuation of this request
+    for there in range(at[1], min(len(theirs), at[1] + _MESSAGES_AHEAD)):
+        for here in range(at[0], min(len(mine), at[0] + _REPLACED_MAX + 1)):
+            if (here, there) != at and _is_run(mine, here, theirs, there):
+                return _verdict(found, at, here, there)
+    return None
+
+
+def _is_run(mine: list[Message], here: int, theirs: list[Message], there: int) -> bool:
+    """Whether both go on alike for two messages, or to the end of `theirs`."""
+    size = min(2, len(theirs) - there)
+    ours = [message.key for message in mine[here : here + size]]
+    return ours == [message.key for message in theirs[there : there + size]]
+
+
+def _verdict(found: Divergence, at: tuple[int, int], here: int, there: int) -> Verdict:
+    mine, theirs = found.mine.messages, found.theirs.messages
+    dropped, added = there - at[1], here - at[0]
+    detail = f"{dropped} messages gone, {added} in their place"
+    resume = (Spot(mine[here].first), Spot(theirs[there].first))
+    return Verdict(Breaker.HISTORY_REWRITTEN, resume, 0, detail=detail)

@@ -1,0 +1,63 @@
+"""7: white space, line ends and Unicode forms that differ while the words do not."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from keepwarm.layout.breakers.about import About
+from keepwarm.layout.breakers.spans import agrees
+from keepwarm.layout.divergence import Divergence, Verdict
+from keepwarm.layout.findings import Breaker
+
+ABOUT = About(
+    Breaker.WHITESPACE,
+    "the same text comes with other white space, line ends or another Unicode form than before",
+    "normalise the text of templates: line feeds, NFC, no white space at the ends of lines",
+)
+_SPACE = re.compile("[\\s\u200b\ufeff\u2060]+")
+_COMBINED_MAX = 4
+
+
+def rule(found: Divergence) -> Verdict | None:
+    """The whole rest of the field but for its form; else a run of white space or one letter."""
+    if not (found.is_in_text and found.is_shared_ground):
+        return None
+    mine, theirs = found.segment.text, found.their_segment.text
+    c, d = found.spot.character, found.their_spot.character
+    ends = None
+    recovered = 0
+    if _normal(mine[max(0, c - 1) :]) == _normal(theirs[max(0, d - 1) :]):
+        ends = (len(mine), len(theirs))
+        recovered = len(mine) - c
+    ends = ends or _space(mine, c, theirs, d) or _letter(mine, c, theirs, d)
+    if ends is None:
+        return None
+    is_fixable = found.segment.role == "system"
+    return Verdict(Breaker.WHITESPACE, found.skip(*ends), recovered, is_fixable=is_fixable)
+
+
+def _normal(text: str) -> str:
+    return _SPACE.sub(" ", unicodedata.normalize("NFC", text)).strip()
+
+
+def _space(mine: str, c: int, theirs: str, d: int) -> tuple[int, int] | None:
+    one, other = _SPACE.match(mine, c), _SPACE.match(theirs, d)
+    if one is None and other is None:
+        return None
+    end, their_end = one.end() if one else c, other.end() if other else d
+    return (end, their_end) if agrees(mine, end, theirs, their_end) else None
+
+
+def _letter(mine: str, c: int, theirs: str, d: int) -> tuple[int, int] | None:
+    """One letter in two forms; its base may lie before the difference."""
+    if mine[c : c + 1].isascii() and theirs[d : d + 1].isascii():
+        return None
+    back = min(1, c, d)
+    for end in range(c, c + _COMBINED_MAX):
+        for their_end in range(d, d + _COMBINED_MAX):
+            one, other = mine[c - back : end], theirs[d - back : their_end]
+            is_same = unicodedata.normalize("NFC", one) == unicodedata.normalize("NFC", other)
+            if (end > c or their_end > d) and is_same and agrees(mine, end, theirs, their_end):
+                return end, their_end
+    return None

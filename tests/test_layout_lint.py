@@ -1,0 +1,130 @@
+"""The corpus: every breaker planted in conversations, found in the right field at the right token."""
+
+from __future__ import annotations
+
+import random
+from functools import cache
+
+import numpy as np
+import planting
+import pytest
+from keepwarm.layout.chat_template import ChatTemplate
+from keepwarm.layout.findings import Breaker, Finding
+from keepwarm.layout.lint import Lint, LintReport, Settings, lint
+from keepwarm.layout.rendering import RenderSettings, render
+from keepwarm.layout.requests import LoggedRequest
+from keepwarm.layout.tokens import ApproximateTokens, tokenise
+from keepwarm.testing import conversations
+from keepwarm.testing.conversations import Conversation
+
+SEED = 20261201
+WRONG_SHARE_MAX = 0.02
+
+
+@cache
+def public() -> list[Conversation]:
+    return [each for each in conversations.public() if len(each.answers()) >= 3]
+
+
+CORPORA = ("generated", "public")
+
+
+def corpus(name: str) -> list[Conversation]:
+    if name == "generated":
+        return conversations.generated(30, SEED)
+    if not public():
+        pytest.skip("no public conversations: set KEEPWARM_TRACES")
+    return public()[:24] + public()[-4:]
+
+
+def settings_of(planted: planting.Planted) -> Settings:
+    if planted.template is None:
+        return Settings()
+    return Settings(rendering=RenderSettings(ChatTemplate(planted.template, "dated")))
+
+
+def run(planted: planting.Planted) -> tuple[LintReport, list[Finding]]:
+    running = Lint(settings_of(planted))
+    found = []
+    for request in planted.requests:
+        seen = running.add(request)
+        assert seen is not None
+        found += seen.findings
+    return running.report(), found
+
+
+def first_difference(planted: planting.Planted, finding: Finding) -> int:
+    """Where the two prompts' tokens part, by comparing all of them."""
+    by_place = {request.where: request for request in planted.requests}
+    both = [
+        tokenise(render(by_place[where], settings_of(planted).rendering), ApproximateTokens())[0]
+        for where in (finding.place.where, finding.compared_with)
+    ]
+    size = min(map(len, both))
+    parts = np.flatnonzero(both[0][:size] != both[1][:size])
+    return int(parts[0]) if len(parts) else size
+
+
+@pytest.mark.parametrize("name", CORPORA)
+@pytest.mark.parametrize("plant", planting.PLANTS, ids=lambda plant: plant.__name__)
+def test_what_is_planted_is_found_in_its_field_at_its_token(
+    plant: planting.Plant, name: str
+) -> None:
+    planted = plant(corpus(name), random.Random(SEED))
+    report, found = run(planted)
+    right = [each for each in found if each.breaker is planted.breaker]
+    assert sum(each.requests for each in right) >= planted.fewest
+    assert report.lost_tokens > 0
+    for finding in right:
+        assert planted.pointer.fullmatch(finding.place.pointer), finding.place
+        if finding.place.where in planted.offsets:
+            low, high = planted.offsets[finding.place.where]
+            assert low <= finding.place.offset <= high, finding.place
+    others = {each.place.where for each in found if each.breaker is not planted.breaker}
+    assert len(others) <= WRONG_SHARE_MAX * len(planted.requests), others
+
+
+#: These are about who may share, or when: their prompts do not part where they lose.
+NOT_AT_THE_DIFFERENCE = {Breaker.CACHE_SALT, Breaker.MODEL_SWITCH, Breaker.COLD_FAN_OUT}
+
+
+@pytest.mark.parametrize("plant", planting.PLANTS, ids=lambda plant: plant.__name__)
+def test_the_first_diverging_token_is_where_the_tokens_part(plant: planting.Plant) -> None:
+    planted = plant(corpus("generated"), random.Random(SEED))
+    _, found = run(planted)
+    seen = set()
+    for finding in found:
+        if finding.breaker is planted.breaker and finding.place.where not in seen:
+            seen.add(finding.place.where)  # the first of a request; others lie behind it
+            expected = first_difference(planted, finding)
+            if finding.breaker in (Breaker.CACHE_SALT, Breaker.MODEL_SWITCH):
+                expected = 0
+            if finding.breaker is not Breaker.COLD_FAN_OUT:
+                assert finding.place.token == expected, finding.place
+    assert seen
+
+
+@pytest.mark.parametrize("name", CORPORA)
+def test_unmodified_conversations_raise_no_false_alarm(name: str) -> None:
+    convs = conversations.generated(60, SEED + 1) if name == "generated" else public()
+    if not convs:
+        pytest.skip("no public conversations: set KEEPWARM_TRACES")
+    for requests in (
+        conversations.interleaved(convs),
+        [_without_names(each) for each in conversations.interleaved(convs)],
+    ):
+        report = lint(requests)
+        assert report.requests == len(requests)
+        assert report.requests_hit <= WRONG_SHARE_MAX * report.requests, report.findings
+
+
+def _without_names(request: LoggedRequest) -> LoggedRequest:
+    """As from a log that knows neither sessions nor times nor answers."""
+    return LoggedRequest(request.where, request.family, request.body)
+
+
+def test_every_breaker_is_planted_and_described() -> None:
+    from keepwarm.layout import breakers
+
+    planted = {plant([*corpus("generated")], random.Random(0)).breaker for plant in planting.PLANTS}
+    assert planted == set(Breaker) == set(breakers.ABOUT)
