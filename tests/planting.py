@@ -7,6 +7,7 @@ and says in which field, and where in it, the habit shows.
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import random
 import re
@@ -15,7 +16,7 @@ import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 from keepwarm.layout.findings import Breaker
 from keepwarm.layout.requests import LoggedRequest
@@ -27,12 +28,7 @@ DATED_TEMPLATE = (
     "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}"
     "{% for c in m.tool_calls %}{{ c.function | tojson }}{% endfor %}<|end|>\n{% endfor %}<|go|>"
 )
-_WORDS = [
-    "amber basin cedar delta ember fjord grove haven inlet jetty knoll larch".split()[k % 12]
-    + "aeiou"[k % 5]
-    + str(k // 12)
-    for k in range(240)
-]
+_WORDS = [f"{'bdfgklmnprst'[k % 12]}{'aeiou'[k % 5]}{'lmnrs'[k % 7 % 5]}{k}" for k in range(240)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,23 +105,27 @@ def pseudo_header(conversations: list[Conversation], rng: random.Random) -> Plan
 
 
 def date_at_front(conversations: list[Conversation], _: random.Random) -> Planted:
-    def change(body: dict[str, Any], request: LoggedRequest) -> tuple[int, int]:
-        now = datetime.fromtimestamp(1_780_000_000 + (request.time_s or 0.0) * 61, UTC)
+    clock = itertools.count(1_780_000_000, 7)
+
+    def change(body: dict[str, Any], _: LoggedRequest) -> tuple[int, int]:
+        now = datetime.fromtimestamp(next(clock), UTC)
         return _in_front(body, f"The current time is {now:%Y-%m-%d %H:%M:%S} UTC.\n\n", "time is ")
 
     return _changed(Breaker.DATE_AT_FRONT, interleaved(conversations), SYSTEM, change)
 
 
 def date_in_words(conversations: list[Conversation], _: random.Random) -> Planted:
-    def change(body: dict[str, Any], request: LoggedRequest) -> tuple[int, int]:
-        now = datetime.fromtimestamp(1_780_000_000 + (request.time_s or 0.0) * 3600, UTC)
+    clock = itertools.count(1_780_000_000, 4_021)
+
+    def change(body: dict[str, Any], _: LoggedRequest) -> tuple[int, int]:
+        now = datetime.fromtimestamp(next(clock), UTC)
         return _in_front(body, f"Today: {now:%A, %d %B %Y, %I:%M %p}\n", "Today: ")
 
     return _changed(Breaker.DATE_AT_FRONT, interleaved(conversations), SYSTEM, change)
 
 
 def template_date(conversations: list[Conversation], _: random.Random) -> Planted:
-    requests = interleaved(conversations, stagger_s=40_000.0, turn_s=20_000.0)
+    requests = interleaved(conversations, stagger_s=40_007.0, turn_s=20_011.0)
     return Planted(
         Breaker.TEMPLATE_DATE, requests, re.compile("^$"), template=DATED_TEMPLATE, fewest=3
     )
@@ -189,7 +189,7 @@ def whitespace(conversations: list[Conversation], rng: random.Random) -> Planted
     """Line ends and a Unicode form, each request's its own."""
 
     def change(body: dict[str, Any], _: LoggedRequest) -> None:
-        form = rng.choice(("NFC", "NFD"))
+        form: Literal["NFC", "NFD"] = rng.choice(("NFC", "NFD"))
         text = "Résumé der Regeln für Gäste.  \n" + str(body["messages"][0]["content"])
         text = unicodedata.normalize(form, text)
         body["messages"][0]["content"] = text.replace("\n", rng.choice(("\n", "\r\n", " \n")))
@@ -232,8 +232,8 @@ def cache_markers(conversations: list[Conversation], _: random.Random) -> Plante
         for message in body["messages"]:
             if isinstance(message["content"], str):
                 message["content"] = [{"type": "text", "text": message["content"]}]
-        last = [m for m in body["messages"] if m["role"] in ("user", "tool")][-1]
-        last["content"][-1]["cache_control"] = {"type": "ephemeral"}
+        for message in [m for m in body["messages"] if m["role"] in ("user", "tool")][-2:]:
+            message["content"][-1]["cache_control"] = {"type": "ephemeral"}
 
     pointer = r"/messages/\d+/content/0/cache_control"
     return _changed(Breaker.CACHE_MARKERS, interleaved(conversations), pointer, change)
@@ -428,7 +428,7 @@ def cold_fan_out(conversations: list[Conversation], rng: random.Random) -> Plant
                 requests.append(
                     replace(request, body=body, time_s=time_s, where=where, session=session)
                 )
-    return Planted(Breaker.COLD_FAN_OUT, requests, re.compile(SYSTEM))
+    return Planted(Breaker.COLD_FAN_OUT, requests, re.compile(SYSTEM + "|/tools/0"))
 
 
 PLANTS: tuple[Plant, ...] = (

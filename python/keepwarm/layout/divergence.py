@@ -158,8 +158,8 @@ def walk(mine: Prompt, theirs: Prompt, rules: Sequence[Rule], is_same_session: b
         if spot.segment >= len(mine.segments) or their_spot.segment >= len(their_segments):
             break
         at = Divergence(mine, theirs, spot, their_spot, is_same_session, their_segments)
-        verdict = next((each for rule in rules if (each := rule(at)) is not None), None)
-        if verdict is None or not _goes_on((spot, their_spot), verdict.resume):
+        verdict = _verdict(at, rules)
+        if verdict is None:
             break
         begin = _place(mine, spot)
         loss = Loss(verdict, at.segment, spot.character, begin)
@@ -173,9 +173,18 @@ def walk(mine: Prompt, theirs: Prompt, rules: Sequence[Rule], is_same_session: b
     return found
 
 
+def _verdict(at: Divergence, rules: Sequence[Rule]) -> Verdict | None:
+    """What the first rule says that knows the cause and a place to go on from."""
+    for rule in rules:
+        verdict = rule(at)
+        if verdict is not None and _goes_on((at.spot, at.their_spot), verdict.resume):
+            return verdict
+    return None
+
+
 def _goes_on(here: tuple[Spot, Spot], there: tuple[Spot, Spot]) -> bool:
-    """Whether neither side goes back, and one goes on."""
-    return here[0] <= there[0] and here[1] <= there[1] and here != there
+    """Whether `mine` goes on, or stays while `theirs` goes on: such steps come to an end."""
+    return here[0] < there[0] or (here[0] == there[0] and here[1] < there[1])
 
 
 def _agree(

@@ -41,7 +41,7 @@ class Settings:
 
     rendering: RenderSettings = field(default_factory=RenderSettings)
     tokens: Tokens = field(default_factory=ApproximateTokens)
-    limits: Limits = Limits()
+    limits: Limits = field(default_factory=Limits)
     block_tokens: int = 16  # vLLM's and SGLang's usual page
 
 
@@ -165,9 +165,7 @@ class Profile:
             new_lines=lines,
         )
 
-    def _compare(
-        self, mine: _Request, prompt: Prompt, warm: Warm, tenant: str
-    ) -> list[Finding]:
+    def _compare(self, mine: _Request, prompt: Prompt, warm: Warm, tenant: str) -> list[Finding]:
         """Findings against the earlier request that would have given most."""
         best: tuple[int, Walk, Prompt, bool] | None = None
         for shared, theirs in self._window.candidates(tenant, prompt)[:3]:
@@ -269,16 +267,14 @@ class Profile:
         where = born.where if born is not None else ""
         return [_made(loss.verdict, place, where, 1, lost, len(mine.ids))]
 
-    def _straddle(
-        self, mine: _Request, prompt: Prompt, warm: Warm, reused: int
-    ) -> list[Finding]:
+    def _straddle(self, mine: _Request, prompt: Prompt, warm: Warm, reused: int) -> list[Finding]:
         """Only for prefixes that are short, and that another session left."""
         if not warm.nodes or reused > 16 * self.settings.block_tokens:
             return []
         node = warm.nodes[-1]
         if node.born is not None and node.born.is_continued_by(prompt):
             return []
-        report = self._straddles.observe(hash((id(node), reused)), reused)
+        report = self._straddles.observe(id(node), reused)
         if report is None:
             return []
         fields = [k for k, each in enumerate(prompt.segments[: warm.segments]) if each.pointer]

@@ -1,4 +1,4 @@
-"""A request as the lint keeps it: its prompt's stretches, shared between requests, and its facts."""
+"""A request as the lint keeps it: its prompt's stretches, shared by requests, and its facts."""
 
 from __future__ import annotations
 

@@ -88,11 +88,11 @@ def render_reply(request: LoggedRequest) -> list[Segment]:
 
 def _generic(parts: Conversation) -> Iterator[Segment]:
     if parts.tools:
-        yield Segment("<|tools|>\n")
+        yield Segment("<|tools|>\n", role="tools")
         for tool in parts.tools:
             yield _segment(tool, "tools")
-            yield Segment("\n")
-        yield Segment("<|end|>\n")
+            yield Segment("\n", role="tools")
+        yield Segment("<|end|>\n", role="tools")
     for is_front in (True, False):
         for turn in parts.turns:
             if (turn.role == "system") is is_front:

@@ -99,7 +99,11 @@ class Window:
         return Warm(characters, len(nodes), nodes)
 
     def candidates(self, tenant: str, prompt: Prompt) -> list[tuple[int, Prompt]]:
-        """Earlier requests that share most, in whatever order, with the characters shared."""
+        """Earlier requests that share most, in whatever order, with the characters shared.
+
+        Tools and system text count as shared even where they differ: those are meant to be alike,
+        and only a comparison can tell how far they are.
+        """
         group = self._of(tenant)
         votes: Counter[Prompt] = Counter()
         shared_lines: Counter[Prompt] = Counter()
@@ -118,7 +122,11 @@ class Window:
         scored = []
         for each in chosen:
             holds = each.holds
-            whole = sum(len(s.text) for s in prompt.stretches if id(s) in holds)
+            whole = sum(
+                len(segment.text)
+                for segment, stretch in zip(prompt.segments, prompt.stretches, strict=True)
+                if segment.role in ("tools", "system") or id(stretch) in holds
+            )
             scored.append((whole + shared_lines[each], each))
         return sorted(scored, key=lambda pair: -pair[0])
 
@@ -195,8 +203,9 @@ def common_length(one: str, at: int, other: str, there: int) -> int:
     if one[at : at + high] == other[there : there + high]:
         return high
     low, step = 0, 64  # `low` are equal, `high` are not; steps grow, then are halved
-    while low + step < high and one[at + low : at + low + step] == (
-        other[there + low : there + low + step]
+    while (
+        low + step < high
+        and one[at + low : at + low + step] == (other[there + low : there + low + step])
     ):
         low += step
         step *= 2

@@ -1,6 +1,6 @@
 """The nineteen ways in which prefixes break, one file each.
 
-Fifteen are rules over a difference between two prompts, asked in the order of `RULES`: what is
+Fifteen have rules over a difference between two prompts, asked in the order of `RULES`: what is
 certain before what is likely. Four look at requests as a whole: salts, models, bursts, blocks.
 """
 
@@ -41,12 +41,13 @@ RULES: tuple[Rule, ...] = (
     template_date.rule,
     pseudo_header.rule,
     date_at_front.rule,
-    history_rewritten.rule,
+    history_rewritten.placeholder_rule,
     dynamic_id.rule,
     whitespace.rule,
     few_shot.rule,
     chunk_order.rule,
     user_in_system.rule,
+    history_rewritten.moved_rule,
 )
 
 _ALL = (

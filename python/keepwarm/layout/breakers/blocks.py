@@ -1,4 +1,4 @@
-"""Blocks of text in another order: what few-shot examples and retrieved documents have in common."""
+"""Blocks of text in another order, as few-shot examples and retrieved documents are."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Reordered:
     resume: tuple[Spot, Spot]
     recovered: int  # characters of the blocks that both have
     text: str  # the blocks of `mine`, to tell what they are
-    is_same_set: bool
+    is_permuted: bool
+    overlap: float  # share of the blocks that both have, on the side that has less of it
     is_messages: bool = False
-    role: str = ""
 
 
 def blocks_in_text(found: Divergence) -> Reordered | None:
@@ -50,23 +50,23 @@ def _compare(found: Divergence, split: object) -> Reordered | None:
     while one and other and one[-1][2] == other[-1][2]:  # equal blocks at the end stay
         one, other = one[:-1], other[:-1]
     keys, their_keys = [key for _, _, key in one], [key for _, _, key in other]
-    common = Counter(keys) & Counter(their_keys)
-    if not common or not _is_other_order(keys, their_keys, common):
+    once = {key for key, times in (Counter(keys) + Counter(their_keys)).items() if times == 2}
+    long = {key for key in once & set(keys) if len(key) >= _BLOCK_CHARACTERS_MIN}
+    long &= set(their_keys)
+    order = [key for key in keys if key in long]
+    their_order = [key for key in their_keys if key in long]
+    if not long or len(keys) < 2:
         return None
-    shared = sum(min(end, len(mine)) - at for at, end, key in one if key in common)
-    whole = one[-1][1] - begin
+    shared = sum(end - at for at, end, key in one if key in long)
+    whole = max(one[-1][1] - one[0][0], other[-1][1] - other[0][0])
     is_same_set = Counter(keys) == Counter(their_keys)
-    if len(keys) < 2 or shared * 2 < whole:
+    if shared * 2 < whole:
         return None
     resume = found.skip(one[-1][1], other[-1][1])
     recovered = shared if not is_same_set else one[-1][1] - found.spot.character
-    return Reordered(resume, recovered, mine[begin : one[-1][1]], is_same_set, role=found.segment.role)
-
-
-def _is_other_order(keys: list[str], theirs: list[str], common: Counter[str]) -> bool:
-    mine = [key for key in keys if key in common]
-    others = [key for key in theirs if key in common]
-    return mine != others or keys[: len(mine)] != mine or theirs[: len(others)] != others
+    return Reordered(
+        resume, recovered, mine[begin : one[-1][1]], order != their_order, shared / whole
+    )
 
 
 def _paragraphs(text: str, at: int) -> list[tuple[int, int, str]]:
@@ -86,7 +86,8 @@ def _cut(text: str, begin: int, ends: list[int], shift: int = 0) -> list[tuple[i
     blocks = []
     for end in [*(each + shift for each in ends), len(text)]:
         if end > begin:
-            blocks.append((begin, end, _LABEL.sub("", text[begin:end], count=1).strip()))
+            label = _LABEL.match(text, begin, end)
+            blocks.append((begin, end, text[label.end() if label else begin : end].strip()))
             begin = end
     return blocks
 
@@ -127,5 +128,5 @@ def _same_fields(found: Divergence, mine: list, theirs: list) -> Reordered | Non
             text = "\n".join(segment.text for segment in run)
             resume = (Spot(end), Spot(there))
             is_messages = roles == {"user", "assistant"}
-            return Reordered(resume, recovered, text, True, is_messages, run[0].role)
+            return Reordered(resume, recovered, text, True, 1.0, is_messages)
     return None

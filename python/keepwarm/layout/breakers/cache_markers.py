@@ -22,9 +22,12 @@ def rule(found: Divergence) -> Verdict | None:
     if (mine is None and theirs is None) or found.is_in_reply:
         return None
     pointer = mine[1] if mine is not None else theirs[1] if theirs is not None else ""
+    # What follows may begin as a marker does, and so much is already known to be equal.
     resume = (
-        mine[0] if mine is not None else found.spot,
-        theirs[0] if theirs is not None else found.their_spot,
+        Spot(mine[0].segment, found.spot.character) if mine is not None else found.spot,
+        Spot(theirs[0].segment, found.their_spot.character)
+        if theirs is not None
+        else found.their_spot,
     )
     return Verdict(Breaker.CACHE_MARKERS, resume, 0, pointer, 0, is_fixable=True)
 

@@ -9,7 +9,8 @@ _MONTH = (
     "Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept|Sep|Oct|Nov|Dec"
 )
 _DAY = (
-    "Monday|Tuesday|Wednesday|Thursday|Friday|Saturday|Sunday|Mon|Tues|Tue|Wed|Thurs|Thu|Fri|Sat|Sun"
+    "Monday|Tuesday|Wednesday|Thursday|Friday|Saturday|Sunday|"
+    "Mon|Tues|Tue|Wed|Thurs|Thu|Fri|Sat|Sun"
 )
 _ISO = r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}"
 _SLASH = r"\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}"

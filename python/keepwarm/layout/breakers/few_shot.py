@@ -14,11 +14,9 @@ ABOUT = About(
     "examples are drawn or shuffled anew for each request",
     "fix the examples and their order for each role, or put those that vary behind what does not",
 )
-_EXAMPLE = re.compile(
-    r"\bexamples?\b|\b(?:input|question|query|q|user|human)\s*:.*?"
-    r"\b(?:output|answer|a|assistant|response|label)\s*:",
-    re.IGNORECASE | re.DOTALL,
-)
+_EXAMPLE = re.compile(r"\bexamples?\b", re.IGNORECASE)
+_ASKED = re.compile(r"\b(?:input|question|query|q|user|human)\s?:", re.IGNORECASE)
+_ANSWERED = re.compile(r"\b(?:output|answer|a|assistant|response|label)\s?:", re.IGNORECASE)
 
 
 def rule(found: Divergence) -> Verdict | None:
@@ -29,11 +27,14 @@ def rule(found: Divergence) -> Verdict | None:
     if turns is not None and turns.is_messages:
         return Verdict(Breaker.FEW_SHOT, turns.resume, turns.recovered)
     reordered = blocks_in_text(found)
-    if reordered is None or not looks_like_examples(reordered.text):
+    if reordered is None or not (reordered.is_permuted or found.is_front):
+        return None
+    if not looks_like_examples(reordered.text):
         return None
     return Verdict(Breaker.FEW_SHOT, reordered.resume, reordered.recovered)
 
 
 def looks_like_examples(text: str) -> bool:
     """Whether blocks are examples and not documents."""
-    return _EXAMPLE.search(text) is not None
+    is_pair = _ASKED.search(text) is not None and _ANSWERED.search(text) is not None
+    return is_pair or _EXAMPLE.search(text) is not None

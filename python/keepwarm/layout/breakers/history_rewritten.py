@@ -23,26 +23,23 @@ _MESSAGES_AHEAD = 256
 _REPLACED_MAX = 3
 
 
-def rule(found: Divergence) -> Verdict | None:
-    """Random placeholders anywhere that is shared; in a session, a tail that follows a change."""
-    return _placeholder(found) or _moved(found)
-
-
-def _placeholder(found: Divergence) -> Verdict | None:
+def placeholder_rule(found: Divergence) -> Verdict | None:
+    """Placeholders of one label that differ, in a session or in what all share."""
     if not (found.is_in_text and (found.is_same_session or found.is_front)) or found.is_in_reply:
         return None
     spans = spans_at(_PLACEHOLDER, found)
     if spans is None or min(found.spot.character - spans[0][0], 4) < 3:
         return None  # another label, or none in common: other data, not another placeholder
     detail = "placeholders of hidden values change from request to request"
-    return Verdict(
-        Breaker.HISTORY_REWRITTEN, found.skip(spans[0][1], spans[1][1]), detail=detail
-    )
+    return Verdict(Breaker.HISTORY_REWRITTEN, found.skip(spans[0][1], spans[1][1]), detail=detail)
 
 
-def _moved(found: Divergence) -> Verdict | None:
-    """Messages of `theirs` that come again in `mine`, up to their last one."""
-    if not found.is_same_session or found.is_in_reply:
+def moved_rule(found: Divergence) -> Verdict | None:
+    """In a session: messages of `theirs` that come again in `mine`, up to their last one.
+
+    Asked last: whatever changed within a message and has a better explanation has had it.
+    """
+    if not found.is_same_session or found.is_in_reply or found.is_front:
         return None
     at = found.message_at()
     if at is None:
@@ -70,4 +67,6 @@ def _verdict(found: Divergence, at: tuple[int, int], here: int, there: int) -> V
     dropped, added = there - at[1], here - at[0]
     detail = f"{dropped} messages gone, {added} in their place"
     resume = (Spot(mine[here].first), Spot(theirs[there].first))
-    return Verdict(Breaker.HISTORY_REWRITTEN, resume, 0, detail=detail)
+    blamed = found.segment.pointer or found.mine.segments[mine[at[0]].first].pointer
+    offset = found.segment.offset + found.spot.character if found.segment.pointer else 0
+    return Verdict(Breaker.HISTORY_REWRITTEN, resume, 0, blamed, offset, detail)

@@ -36,7 +36,8 @@ def toolbox(found: Divergence) -> Toolbox | None:
     inside = (mine and mine[0] - 1 <= here <= mine[-1] + 1) or (
         theirs and theirs[0] - 1 <= there <= theirs[-1] + 1
     )
-    if not inside or found.is_in_reply:
+    is_past = (not mine or here > mine[-1]) and (not theirs or there > theirs[-1])
+    if not inside or found.is_in_reply or (is_past and mine and theirs):
         return None
     ours = _fields(found.mine.segments, mine)
     others = _fields(found.theirs.segments, theirs)
