@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from keepwarm.layout.breakers.spans import line_start
 from keepwarm.layout.divergence import Divergence, Spot
+from keepwarm.layout.rendering import Segment
 
 _LABEL = re.compile(r"[^\w]*(?:[A-Za-z]{1,12}[ \t]*)?[#\[(]?\d{1,4}[\]).:]*[ \t]*")
 _GAP = re.compile(r"\n[ \t]*\n+")
 _BLOCK_CHARACTERS_MIN = 24
 _FIELDS_MAX = 48
+_Fields = list[tuple[int, Segment]]
+_Split = Callable[[str, int], list[tuple[int, int, str]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +42,7 @@ def blocks_in_text(found: Divergence) -> Reordered | None:
     return None
 
 
-def _compare(found: Divergence, split: object) -> Reordered | None:
-    assert callable(split)
+def _compare(found: Divergence, split: _Split) -> Reordered | None:
     mine, theirs = found.segment.text, found.their_segment.text
     shift = found.their_spot.character - found.spot.character
     one = split(mine, found.spot.character)
@@ -110,7 +113,7 @@ def fields_reordered(found: Divergence) -> Reordered | None:
     return _same_fields(found, mine, theirs)
 
 
-def _same_fields(found: Divergence, mine: list, theirs: list) -> Reordered | None:  # type: ignore[type-arg]
+def _same_fields(found: Divergence, mine: _Fields, theirs: _Fields) -> Reordered | None:
     """The shortest run of fields that is the same set on both sides."""
     missing: Counter[tuple[str, str]] = Counter()
     for size, ((_, one), (_, other)) in enumerate(zip(mine, theirs, strict=False), 1):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from keepwarm.layout.breakers.about import About
 from keepwarm.layout.divergence import Divergence, Spot, Verdict
 from keepwarm.layout.fields import Kind
 from keepwarm.layout.findings import Breaker
+from keepwarm.layout.rendering import Segment
 
 ABOUT = About(
     Breaker.CACHE_MARKERS,
@@ -32,9 +35,8 @@ def rule(found: Divergence) -> Verdict | None:
     return Verdict(Breaker.CACHE_MARKERS, resume, 0, pointer, 0, is_fixable=True)
 
 
-def _behind(segments: object, spot: Spot) -> tuple[Spot, str] | None:
+def _behind(segments: Sequence[Segment], spot: Spot) -> tuple[Spot, str] | None:
     """Behind the marker that begins here, and its field."""
-    assert isinstance(segments, list)
     place, pointer = spot.segment, ""
     while place < len(segments) and segments[place].kind is Kind.MARKER:
         pointer = pointer or segments[place].pointer

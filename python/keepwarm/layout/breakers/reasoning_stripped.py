@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from keepwarm.layout.breakers.about import About
 from keepwarm.layout.breakers.spans import agrees, next_equal_fields
 from keepwarm.layout.divergence import Divergence, Spot, Verdict
 from keepwarm.layout.fields import Kind
 from keepwarm.layout.findings import Breaker
 from keepwarm.layout.prompts import message_of
+from keepwarm.layout.rendering import Segment
 
 ABOUT = About(
     Breaker.REASONING_STRIPPED,
@@ -46,12 +49,11 @@ def _field(found: Divergence) -> Verdict | None:
     )
 
 
-def _reasoning_from(segments: object, at: int) -> str | None:
+def _reasoning_from(segments: Sequence[Segment], at: int) -> str | None:
     """The pointer of a reasoning field near by, before any other field begins."""
-    assert isinstance(segments, list)
     for segment in segments[at : at + _LOOK_AHEAD]:
         if segment.pointer and segment.kind is Kind.REASONING:
-            return str(segment.pointer)
+            return segment.pointer
         if segment.pointer:
             return None
     return None
