@@ -349,6 +349,18 @@ def test_counts_of_the_endpoint_are_used_and_compared(tmp_path: Path) -> None:
     assert np.all(np.abs(np.diff(batch.offsets.astype(np.int64)) - blocks) <= 1)
 
 
+def test_an_answer_without_a_count_is_counted_by_its_text(tmp_path: Path) -> None:
+    record: dict[str, Any] = {"messages": MESSAGES, "response": {"choices": [{"message": {}}]}}
+    _, silent = read(tmp_path, logs.lines([record]))
+    answer = {"role": "assistant", "content": "one two three four five"}
+    record["response"] = {"choices": [{"message": answer}]}
+    _, told = read(tmp_path, logs.lines([record]))
+    assert silent.output_tokens[0] <= 3  # the frame of a message
+    assert 5 <= told.output_tokens[0] <= 8
+    record["response"]["usage"] = {"completion_tokens": 77}
+    assert read(tmp_path, logs.lines([record]))[1].output_tokens.tolist() == [77]
+
+
 def test_a_log_without_times_says_that_some_are_assumed(tmp_path: Path) -> None:
     records = [{"messages": MESSAGES}, {"messages": [*MESSAGES, *MESSAGES]}]
     source, batch = read(tmp_path, logs.lines(records))

@@ -20,7 +20,7 @@ import numpy as np
 
 from keepwarm.errors import ArgumentError
 from keepwarm.layout.fields import Kind, conversation
-from keepwarm.layout.rendering import RenderSettings, render
+from keepwarm.layout.rendering import RenderSettings, render, render_reply
 from keepwarm.layout.requests import LoggedRequest
 from keepwarm.layout.tokens import ApproximateTokens, LocalTokens, Tokens, tokenise
 from keepwarm.workload.hashing import Hasher
@@ -107,7 +107,7 @@ class Prompts:
         """A request's prompts as block ids. Raises UnrenderableError."""
         measured = self.measure(request)
         usage = request.usage
-        output = usage.output_tokens or 0
+        output = self._output(request) if usage.output_tokens is None else usage.output_tokens
         if not measured:
             if usage.input_tokens is None:
                 raise UnrenderableError("it has neither a prompt nor a count of tokens")
@@ -129,6 +129,17 @@ class Prompts:
         ids = self._hasher.blocks(seed, data, 8 * size)
         total = known if reported is None else reported
         return Blocks(total, output, ids[: -(-total // self._block_tokens)])
+
+    def _output(self, request: LoggedRequest) -> int:
+        """Tokens of the logged answer, where the endpoint's count of them was not logged."""
+        if request.reply is None:
+            return 0
+        try:
+            texts = [segment.text for segment in render_reply(request)]
+            count = sum(len(self._tokens.encode(text)[0]) for text in texts if text)
+        except (TypeError, ValueError, KeyError, AttributeError, RecursionError):
+            return 0
+        return count if self._tokens.is_exact else -(-count * self._block_tokens // self._pieces)
 
     def _seed(self, body: Mapping[str, Any]) -> bytes:
         model = body.get("model")
