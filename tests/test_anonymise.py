@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -162,6 +164,14 @@ def test_the_command_says_what_it_wrote(tmp_path: Path, capsys: pytest.CaptureFi
     assert "1 records: it is not whole JSON" in shown.err
     assert not any(text in shown.out + shown.err for text in texts if len(text) > 40)
     assert main(["workload", "anonymise", str(out)]) == 2
+
+
+def test_stdin_is_a_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packed = gzip.compress(logs.mooncake())
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(packed)))
+    out = tmp_path / "out.jsonl"
+    assert main(["workload", "anonymise", "-", str(out)]) == 0
+    assert logs.check(logs.all_of(open_trace(out)), 512) == 3
 
 
 def test_two_logs_with_one_key_share_their_blocks(tmp_path: Path) -> None:

@@ -100,6 +100,10 @@ def test_of_a_key_that_comes_twice_the_last_counts(tmp_path: Path) -> None:
         (pickle.dumps([{"hash_ids": [1]}]), "is a pickle, which may run any program"),
         (gzip.compress(GOOD)[:20], "is empty|has no known format"),
         (b'{"x": 1}\n' * 9, "has no known format"),
+        (
+            b"[x] INFO: Receive: obj=GenerateReqInput(rid='a', text='b')\n",
+            "log-requests-format json",
+        ),
         (b"PAR1" + b"x" * 99, "is no Parquet file"),
         (b'{"format": "keepwarm trace", "version": 9}\n', "version 9 of this form is not known"),
         (b"time,input_tokens\n", "there is no request in it"),
@@ -175,6 +179,25 @@ def test_a_line_of_a_gigabyte_is_counted_and_never_held(tmp_path: Path) -> None:
     assert source.skipped().counts == {"a line of more than 64 MiB": 1}
     assert source.skipped().places == {"a line of more than 64 MiB": ["long.jsonl.zst:4"]}
     assert peak < 3 * opening.LINE_BYTES_MAX
+
+
+def test_what_is_held_does_not_grow_with_the_log(tmp_path: Path) -> None:
+    peaks = []
+    for rows in (20_000, 80_000):
+        path = tmp_path / f"{rows}.jsonl"
+        with path.open("wb") as file:
+            for k in range(rows):
+                file.write(
+                    b'{"timestamp": %d, "input_length": 2000, "hash_ids": [1, %d, %d, %d]}\n'
+                    % (k, k, k + 1, k + 2)
+                )
+        tracemalloc.start()
+        try:
+            assert sum(len(batch) for batch in open_trace(path).batches()) == rows
+            peaks.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+    assert peaks[1] < 1.25 * peaks[0]
 
 
 def test_places_that_are_no_files_are_refused(

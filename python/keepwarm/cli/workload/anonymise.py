@@ -20,7 +20,9 @@ _NO_OPTIONS = TraceOptions()
 
 
 def anonymise(
-    logs: Annotated[tuple[str, ...], Parameter(required=True, show_default=False, allow_leading_hyphen=True)] = (),
+    logs: Annotated[
+        tuple[str, ...], Parameter(required=True, show_default=False, allow_leading_hyphen=True)
+    ] = (),
     /,
     *,
     options: TraceOptions = _NO_OPTIONS,

@@ -22,7 +22,7 @@ Rows = Iterator[tuple[str, str]]
 
 
 def describe(
-    traces: Annotated[tuple[str, ...], Parameter(negative=())],
+    traces: Annotated[tuple[str, ...], Parameter(negative=(), allow_leading_hyphen=True)],
     /,
     *,
     model: str | None = None,

@@ -168,7 +168,7 @@ class Node:
 
 
 def replay(
-    trace: Annotated[tuple[Path, ...], Parameter(negative=())],
+    trace: Annotated[tuple[Path, ...], Parameter(negative=(), allow_leading_hyphen=True)],
     /,
     *,
     pacing: Pacing = Pacing(),

@@ -168,7 +168,7 @@ class FleetOptions:
 
 
 def simulate(
-    traces: Annotated[tuple[str, ...], Parameter(negative=())],
+    traces: Annotated[tuple[str, ...], Parameter(negative=(), allow_leading_hyphen=True)],
     /,
     *,
     model: str | None = None,

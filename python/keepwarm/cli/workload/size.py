@@ -24,7 +24,7 @@ SHOWN = 1024
 
 
 def size(
-    traces: Annotated[tuple[str, ...], Parameter(negative=())],
+    traces: Annotated[tuple[str, ...], Parameter(negative=(), allow_leading_hyphen=True)],
     /,
     *,
     model: str,

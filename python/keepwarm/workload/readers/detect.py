@@ -59,6 +59,7 @@ _BY_RECORD: tuple[tuple[Format, Callable[[dict[str, Any]], bool]], ...] = (
     (Format.REQUESTS, request_log.matches),
 )
 # For a pipe whose first record is longer than what may be looked at.
+_SGLANG_TEXT = re.compile(rb"(Receive|Finish): obj=\w+\(rid=")
 _BY_BYTES = (
     (Format.PORTABLE, re.compile(rb'^\s*\{"format": ?"keepwarm trace"')),
     (Format.WEKA, re.compile(rb'"hash_id_scope"')),
@@ -94,6 +95,11 @@ def told(log: Input, named: str | None) -> tuple[Format, dict[str, Any]]:
     if weka.is_archive(head):
         return Format.WEKA, {}
     form, record = _by_content(log, head, Format(named) if named else None)
+    if form is None and _SGLANG_TEXT.search(head):
+        raise ArgumentError(
+            f"{log.name} is SGLang's request log as text, which is cut and not meant to be read "
+            "again: use --log-requests-format json"
+        )
     if form is None:
         raise ArgumentError(
             f"{log.name} has no known format; looked for: {LOOKED_FOR}; name one with format if "
