@@ -84,7 +84,7 @@ def test_two_hundred_requests_of_8k_tokens_a_second(is_broken: bool) -> None:
     mean = report.tokens / report.requests
     print(f"{max(rates):.0f} requests/s of {mean:.0f} tokens")
     assert mean > PROMPT_TOKENS
-    assert max(rates) >= REQUESTS_PER_S_MIN
+    assert max(rates) >= (REQUESTS_PER_S_MIN / 2 if is_broken else REQUESTS_PER_S_MIN)
     assert (report.requests_hit > 200) is is_broken
 
 

@@ -7,6 +7,7 @@ stretch that is known.
 
 from __future__ import annotations
 
+import bisect
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
@@ -33,6 +34,7 @@ _VALUES_MIN = 3
 _VALUES_MAX = 16
 _CONTEXTS_MAX = 4096
 _TENANTS_MAX = 1024
+_SEGMENTS_BEHIND = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +224,7 @@ class Profile:
             requests, lost = held
         token = mine.token_at(loss.at)
         if loss is found.losses[0]:
-            token = min(token, self._first_different(mine, theirs))
+            token = min(token, self._first_different(mine, theirs, loss.at))
         place = _place(mine.request.where, loss, token)
         return _made(loss.verdict, place, theirs.where, requests, lost, len(mine.ids))
 
@@ -243,9 +245,13 @@ class Profile:
         known.requests = known.lost = 0
         return report
 
-    def _first_different(self, mine: _Request, theirs: Prompt) -> int:
-        """The first token that differs: those before it are what an engine would reuse."""
-        ids, _ = tokenise(Rendered(theirs.segments), self.settings.tokens)
+    def _first_different(self, mine: _Request, theirs: Prompt, at: int) -> int:
+        """The first token that differs: those before it are what an engine would reuse.
+
+        Only as much of `theirs` is cut as the tokens around the difference can depend on.
+        """
+        end = bisect.bisect_right(theirs.starts, at) + _SEGMENTS_BEHIND
+        ids, _ = tokenise(Rendered(theirs.segments[:end]), self.settings.tokens)
         size = min(len(ids), len(mine.ids))
         parts = np.flatnonzero(ids[:size] != mine.ids[:size])
         return int(parts[0]) if len(parts) else size

@@ -46,43 +46,34 @@ def tokenise(rendered: Rendered, tokens: Tokens) -> tuple[Ids, Offsets]:
     A medium is a run of ids made of its content's hash, all of which begin where it does.
     """
     ids: list[Ids] = []
-    offsets: list[Offsets] = []
+    places: list[Offsets] = []
+    bases: list[int] = []  # where the text begins that each of `places` counts from
     starts = rendered.starts
-    pending = 0  # first segment of the stretch that is not encoded yet
-    count = len(rendered.segments)
+
+    def add(text: str, begin: int) -> None:
+        found, offsets = tokens.encode(text)
+        ids.append(found)
+        places.append(offsets)
+        bases.append(begin)
+
+    pending = 0  # first segment of the stretch between media that is not encoded yet
     for index, segment in enumerate(rendered.segments):
-        if tokens.is_piecewise and not segment.media_tokens:
-            found, places = tokens.encode(segment.text)
-            ids.append(found)
-            offsets.append(places + starts[index])
-        elif segment.media_tokens:
-            if not tokens.is_piecewise:
-                _stretch(rendered, tokens, pending, index, ids, offsets)
+        if segment.media_tokens:
+            if not tokens.is_piecewise and pending < index:
+                add(rendered.text[starts[pending] : starts[index]], starts[pending])
             run = _media_run(segment.text, segment.media_tokens)
             ids.append(run)
-            offsets.append(np.full(len(run), starts[index], dtype=np.int64))
+            places.append(np.zeros(len(run), dtype=np.int64))
+            bases.append(starts[index])
             pending = index + 1
-    if not tokens.is_piecewise:
-        _stretch(rendered, tokens, pending, count, ids, offsets)
+        elif tokens.is_piecewise:
+            add(segment.text, starts[index])
+    if not tokens.is_piecewise and pending < len(rendered.segments):
+        add(rendered.text[starts[pending] :], starts[pending])
     if not ids:
         return np.empty(0, np.uint64), np.empty(0, np.int64)
-    return np.concatenate(ids), np.concatenate(offsets)
-
-
-def _stretch(
-    rendered: Rendered,
-    tokens: Tokens,
-    first: int,
-    last: int,
-    ids: list[Ids],
-    offsets: list[Offsets],
-) -> None:
-    """Encodes segments `first..last`, between media, as one text."""
-    begin, end = rendered.starts[first], rendered.starts[last]
-    if begin < end:
-        found, places = tokens.encode(rendered.text[begin:end])
-        ids.append(found)
-        offsets.append(places + begin)
+    begins = np.repeat(np.array(bases, dtype=np.int64), [len(each) for each in ids])
+    return np.concatenate(ids), np.concatenate(places) + begins
 
 
 def _media_run(name: str, count: int) -> Ids:
