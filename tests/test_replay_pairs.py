@@ -13,7 +13,8 @@ from keepwarm.workload.replay import Order, Pace, Router, parse_headers, parse_t
 from keepwarm.workload.replay.compare import Ratios
 from keepwarm.workload.replay.schedule import Arrival
 from keepwarm.workload.replay.tally import Kept, Sample
-from replays import Row, replayed, source, steady
+from keepwarm.workload.simulate import Level, Settings, simulate
+from replays import BLOCK, Row, replayed, source, steady
 
 SEED = int(os.environ.get("KEEPWARM_TEST_SEED", "20261201"))
 
@@ -103,6 +104,32 @@ def test_routers_keep_what_they_should_together(folder: Path, router: Router, ca
     assert all(each["sent"] >= 16 for each in told["replicas"])
     whole = 3 * 31 * 4 * 16
     assert (told["tokens"]["cached"] == whole) is cached
+
+
+@pytest.mark.parametrize("router", list(Router))
+def test_replicas_hit_what_the_simulation_says(folder: Path, router: Router) -> None:
+    """Requests routed to engines with caches of their own, against the simulator's fleet."""
+    random = np.random.default_rng(SEED)
+    rows = []
+    for at in range(300):
+        session = int(random.integers(1, 25))
+        blocks = int(random.integers(16, 40))
+        ids = [session % 5 + 1, *range(session * 100, session * 100 + blocks)]
+        # A token more than its blocks: an engine computes the last one in any case.
+        rows.append(Row(at * 10.0, ids, len(ids) * BLOCK + 1, session=session))
+    trace = source(rows)
+    level = Level(tier="device", capacity_blocks=300, policy="lru")
+    said = simulate(trace, Settings(levels=(level,), replicas=3, router=router.value))
+    engines = {
+        f"a#{at}": FakeEngine(block_tokens=BLOCK, capacity_blocks=300, prefill_tokens_per_s=1e9)
+        for at in range(3)
+    }
+    told = replayed(folder, trace, engines, router=router)["targets"][0]
+    assert told["completed"] == 300
+    assert [each["sent"] for each in told["replicas"]] == np.bincount(said.replica).tolist()
+    hits = said.hit_tokens.sum(axis=0)
+    for at, each in enumerate(told["replicas"]):
+        assert each["cached_tokens"] == hits[said.replica == at].sum() > 0
 
 
 def test_a_sample_is_the_same_whoever_draws_it() -> None:

@@ -18,8 +18,10 @@ from keepwarm.errors import ArgumentError
 from keepwarm.layout.requests import LoggedRequest
 from keepwarm.workload.trace import TraceSource
 
+_MASK = (1 << 64) - 1
 _NO_IDS: NDArray[np.uint64] = np.empty(0, np.uint64)
 OPENING_CHARACTERS = 1024
+OPENING_TOKENS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,7 @@ class Arrival:
 def of_trace(source: TraceSource, pace: Pace) -> Iterator[Arrival]:
     """A trace's requests in order; reads it from its beginning."""
     number, block_tokens = 0, source.info.block_tokens
+    first_blocks = max(1, OPENING_TOKENS // block_tokens)
     for batch in source.batches():
         for at in range(len(batch)):
             due_s = float(batch.times_s[at]) / pace.speed
@@ -80,13 +83,29 @@ def of_trace(source: TraceSource, pace: Pace) -> Iterator[Arrival]:
                 due_s=due_s,
                 counted=due_s >= pace.count_from_s,
                 session=int(batch.sessions[at]),
-                opening=int(ids[0]) if len(ids) else 0,
+                opening=opening(ids[:first_blocks]),
                 input_tokens=int(batch.input_tokens[at]),
                 output_tokens=int(batch.output_tokens[at]),
                 block_tokens=block_tokens,
                 block_ids=ids,
             )
             number += 1
+
+
+def spread(number: int) -> int:
+    """Spreads a 64-bit number's bits over all: SplitMix64's finaliser (public domain, Vigna)."""
+    bits = (number + 0x9E3779B97F4A7C15) & _MASK
+    bits = ((bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    bits = ((bits ^ (bits >> 27)) * 0x94D049BB133111EB) & _MASK
+    return bits ^ (bits >> 31)
+
+
+def opening(first_ids: NDArray[np.uint64]) -> int:
+    """A prompt's first blocks as one hash, as the simulator's router has it; 0: none is known."""
+    found = 0
+    for block in first_ids.tolist():
+        found = spread(found ^ block)
+    return found
 
 
 def of_log(requests: Iterable[LoggedRequest], pace: Pace) -> Iterator[Arrival]:

@@ -9,11 +9,10 @@ from typing import Any, NamedTuple
 from keepwarm.workload.replay.asking import NOT_SENT, Answer
 from keepwarm.workload.replay.bodies import Body
 from keepwarm.workload.replay.histograms import Latencies, with_missing
-from keepwarm.workload.replay.schedule import Arrival
+from keepwarm.workload.replay.schedule import Arrival, spread
 from keepwarm.workload.replay.targets import Target
 
 SAMPLE_MAX = 1 << 16
-_MASK = (1 << 64) - 1
 
 
 class Kept(NamedTuple):
@@ -38,26 +37,18 @@ class Sample:
 
     def add(self, number: int, kept: Kept) -> None:
         """Keeps a request, if it is drawn."""
-        if _drawn(number) >= self.below:
+        if spread(number) >= self.below:
             return
         self.kept[number] = kept
         while len(self.kept) > self.most:
             self.below //= 2
-            self.kept = {at: each for at, each in self.kept.items() if _drawn(at) < self.below}
+            self.kept = {at: each for at, each in self.kept.items() if spread(at) < self.below}
 
     def common(self, other: Sample) -> list[tuple[int, Kept, Kept]]:
         """Requests that both have kept, by number."""
         below = min(self.below, other.below)
         both = sorted(self.kept.keys() & other.kept.keys())
-        return [(at, self.kept[at], other.kept[at]) for at in both if _drawn(at) < below]
-
-
-def _drawn(number: int) -> int:
-    """SplitMix64's finaliser: evenly spread, the same in every run."""
-    value = (number + 0x9E3779B97F4A7C15) & _MASK
-    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
-    return value ^ (value >> 31)
+        return [(at, self.kept[at], other.kept[at]) for at in both if spread(at) < below]
 
 
 @dataclass(slots=True)

@@ -14,13 +14,12 @@ from enum import StrEnum
 from urllib.parse import urlsplit
 
 from keepwarm.errors import ArgumentError
-from keepwarm.workload.replay.schedule import Arrival
+from keepwarm.workload.replay.schedule import Arrival, spread
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 REPLICAS_MAX = 256
 TARGETS_MAX = 8
-_MIX = 0x9E3779B97F4A7C15
 
 
 class Router(StrEnum):
@@ -28,7 +27,7 @@ class Router(StrEnum):
 
     ROUND_ROBIN = "round-robin"  # one after the other
     STICKY = "sticky"  # a session stays; requests without one go round
-    PREFIX_HASH = "prefix-hash"  # equal first blocks go to one replica; without any, round
+    PREFIX_HASH = "prefix-hash"  # equal openings go to one replica; without any, round
 
 
 class Order(StrEnum):
@@ -66,9 +65,7 @@ class Target:
         key = by.get(self.router, 0)
         if not key:
             return arrival.number % count
-        # The high bits of a product: ids that count up from 1 spread as hashes do.
-        mixed = (key * _MIX) & 0xFFFFFFFFFFFFFFFF
-        return ((mixed ^ (mixed >> 32)) & 0xFFFFFFFF) * count >> 32
+        return spread(key) * count >> 64  # the simulator's choice, too
 
 
 def parse_targets(given: Iterable[str], router: Router = Router.ROUND_ROBIN) -> list[Target]:
