@@ -36,8 +36,11 @@ class Straddles:
     def observe(self, prefix: int, shared_tokens: int) -> tuple[int, int] | None:
         """Requests and tokens to report now: all at once when the pattern is sure, then one each.
 
-        `prefix` names the shared prefix, `shared_tokens` its length.
+        `prefix` names the shared prefix, `shared_tokens` its length. One that does not fill a
+        block is no prefix to an engine, and nothing is lost.
         """
+        if shared_tokens < self._block:
+            return None
         seen = self._prefixes.setdefault(prefix, _Prefix())
         self._prefixes.move_to_end(prefix)
         if len(self._prefixes) > _PREFIXES_MAX:
