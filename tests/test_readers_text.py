@@ -212,6 +212,30 @@ def test_vllm_lines_of_all_forms(tmp_path: Path) -> None:
     assert (got.family, got.body["messages"]) == (Family.OPENAI_CHAT, MESSAGES)
 
 
+def test_vllm_logs_in_json_and_answers_that_look_like_lines(tmp_path: Path) -> None:
+    tell = "Generated response chatcmpl-0: output: 'x, output_token_ids: [1]', finish_reason: stop"
+    ends = "Generated response chatcmpl-1 (streaming complete) details: output_token_ids: None"
+    records = [{"asctime": "2026-12-01 10:00:00,500", "levelname": "INFO", "message": "ready"}]
+    for place, line in enumerate([*logs.vllm().decode().splitlines(), tell, ends]):
+        message = line.partition("] ")[2] or line
+        at = f"2026-12-01 10:00:{place:02},500"
+        records.append({"asctime": at, "levelname": "DEBUG", "message": message})
+    source, batch = read(tmp_path, logs.lines(records))
+    assert source.info.format == "vllm"
+    assert batch.output_tokens.tolist() == [3] * 6
+    assert batch.times_s.tolist() == [0.0, 3.0, 6.0, 9.0, 12.0, 15.0]
+
+
+def test_bodies_in_a_vllm_log_are_for_who_wants_messages(tmp_path: Path) -> None:
+    body = json.dumps({"messages": MESSAGES})
+    line = f"DEBUG 11-30 10:00:00 [request_logger.py:74] Request ab JSON body: {body}\n"
+    path = tmp_path / "log"
+    path.write_bytes(logs.vllm() + line.encode())
+    (got,) = open_requests(path)
+    assert got.body == {"messages": MESSAGES}
+    assert len(read(tmp_path, path.read_bytes())[1]) == 6
+
+
 def test_a_vllm_log_without_prompts_says_how_to_get_them(tmp_path: Path) -> None:
     line = b"INFO 11-30 10:00:00 [x.py:1] Received request a: params: X(), lora_request: None.\n"
     with pytest.raises(Exception, match="VLLM_LOGGING_LEVEL=DEBUG"):

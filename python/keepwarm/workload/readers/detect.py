@@ -135,6 +135,8 @@ def _by_content(
         for form, matches in _BY_RECORD:
             if (named is None or form is named) and matches(record):
                 return form, record
+        if named in (None, Format.VLLM) and vllm_log.wrapped(record) is not None:
+            return Format.VLLM, {}
     if named is not None:
         return named, {}
     if not is_json:

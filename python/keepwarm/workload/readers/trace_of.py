@@ -137,7 +137,8 @@ class RequestLog:
     def read(self, progress: Progress | None = None) -> Iterator[LoggedRequest]:
         """Reads from the beginning. Raises ArgumentError if there is no request at all."""
         skips, is_empty = Skips(), True
-        requests, fields = _WITH_TEXT[Format(self.format)], self._fields
+        form, fields = Format(self.format), self._fields
+        requests = vllm_log.requests_as_sent if form is Format.VLLM else _WITH_TEXT[form]
 
         def read(log: Input, skips: Skips, on_read: Any) -> Any:
             found = requests(log, skips, on_read, fields)

@@ -1,12 +1,13 @@
-"""vLLM's text log with `--enable-log-requests` (and, for answers, `--enable-log-outputs`).
+"""vLLM's log with `--enable-log-requests` (and, for answers, `--enable-log-outputs`).
 
-Since 0.11 prompts are logged at level DEBUG only (`VLLM_LOGGING_LEVEL=DEBUG`):
+Prompts are logged at level DEBUG only (`VLLM_LOGGING_LEVEL=DEBUG`):
     Request ID details: prompt: '...', prompt_token_ids: [...], prompt_embeds shape: None.
     Request ID JSON body: {...}
     Generated response ID details: output_token_ids: [...]
-before that in the line itself:
+in older versions in the line itself:
     Received request ID: prompt: '...', params: ..., prompt_token_ids: [...], ...
-Lines carry no year; one is made up, and grows when the month falls back.
+Lines of text carry no year; one is made up, and grows when the month falls back. With
+`--logging-config.formatter json`, or a container's log, such a line is the `message` of an object.
 """
 
 from __future__ import annotations
@@ -40,15 +41,25 @@ _LORA = re.compile(r"lora_request: LoRARequest\(lora_name='([^']{1,200})'")
 _PARAMS = re.compile(r"Received request (\S+): params: ")
 _BODY = re.compile(r"Request (\S+) JSON body: (\{.*)")
 _ANSWER = re.compile(
-    r"Generated response (\S+?)( \(streaming delta\)| \(streaming complete\))?"
-    r"(?: details)?: .*?output_token_ids: (\[[\d, ]*\])"
+    r"Generated response (\S+?)( \(streaming delta\)| \(streaming complete\))?(?: details: "
+    r"|: output: .*, )output_token_ids: (\[[\d, ]*\]|None)(?:, finish_reason: |\r?$)"
 )
+_MESSAGE, _TIME = ("message", "log", "msg"), ("asctime", "time", "timestamp", "ts")
 _SIGNS = (b"Received request ", b" details: prompt: ", b" JSON body: {")
 
 
 def matches(line: bytes) -> bool:
     """Whether a line tells of a request."""
     return any(sign in line for sign in _SIGNS)
+
+
+def wrapped(record: dict[str, Any]) -> str | None:
+    """The line in an object that a logger wrote in JSON, if it tells of a request."""
+    for name in _MESSAGE:
+        text = record.get(name)
+        if isinstance(text, str) and any(sign.decode() in text for sign in _SIGNS):
+            return text
+    return None
 
 
 def has_prompts(head: bytes) -> bool:
@@ -64,20 +75,50 @@ def bodies_only(head: bytes) -> bool:
 def requests(
     log: Input, skips: Skips, on_read: OnRead | None, fields: Fields
 ) -> Iterator[LoggedRequest]:
-    """The requests of a log in order of arrival; lines on other things are passed over."""
+    """The requests of a log in order of arrival; lines on other things are passed over.
+
+    By their tokens, which are exact; by their bodies where no tokens were logged.
+    """
     del fields  # this log names neither sessions nor tenants
-    reader = _Reader(bodies_only(log.head()))
+    yield from _read(log, skips, on_read, takes_bodies=bodies_only(log.head()))
+
+
+def requests_as_sent(
+    log: Input, skips: Skips, on_read: OnRead | None, fields: Fields
+) -> Iterator[LoggedRequest]:
+    """The same by their bodies, where these were logged: for who wants to see messages."""
+    del fields
+    yield from _read(log, skips, on_read, takes_bodies=b" JSON body: {" in log.head())
+
+
+def _read(
+    log: Input, skips: Skips, on_read: OnRead | None, *, takes_bodies: bool
+) -> Iterator[LoggedRequest]:
+    reader = _Reader(takes_bodies)
     for number, line in log.lines(skips, on_read):
         if b"equest " not in line and b"Generated response " not in line:
             continue
         where = f"{log.name}:{number}"
         try:
-            yield from reader.line(line.decode("utf-8"), where)
+            yield from reader.line(_text(line), where)
         except UnicodeDecodeError:
             skips.add("it is not UTF-8", where)
         except BadRecordError as error:
             skips.add(str(error), where)
     yield from reader.waiting.rest()
+
+
+def _text(line: bytes) -> str:
+    """A line as text; of an object the time and the message."""
+    if not line.startswith(b"{"):
+        return line.decode("utf-8")
+    try:
+        record = decode(line)
+    except ValueError as error:
+        raise BadRecordError(str(error)) from None
+    text = next((record[n] for n in _MESSAGE if isinstance(record.get(n), str)), "")
+    at = next((str(record[n]) for n in _TIME if record.get(n)), "")
+    return f"{at} {text}"
 
 
 class _Reader:
@@ -93,8 +134,8 @@ class _Reader:
         if found := _ANSWER.search(text):
             self._answer(found)
         elif found := (_DETAILS.search(text) or _OLDER.search(text)):
-            request = self._prompt(found, text, where)
-            yield from self.waiting.add(found[1], request)
+            if not self._takes_bodies:
+                yield from self.waiting.add(found[1], self._prompt(found, text, where))
         elif found := _BODY.search(text):
             if self._takes_bodies:
                 yield from self.waiting.add(f"{found[1]} {where}", self._body(found, text, where))
@@ -139,9 +180,12 @@ class _Reader:
         request = self.waiting.get(name)
         if request is None:
             return
+        so_far = request.usage.output_tokens or 0
         count = found[3].count(",") + 1 if found[3].strip("[] ") else 0
-        if "delta" in kind:
-            count += request.usage.output_tokens or 0
+        if found[3] == "None":  # a stream's end, whose tokens came before
+            count = so_far
+        elif "delta" in kind:
+            count += so_far
         self.waiting.answer(name, Usage(output_tokens=count), is_last="delta" not in kind)
 
     def _time(self, text: str) -> float | None:
