@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from keepwarm.errors import ArgumentError
 from keepwarm.layout.breakers.about import About
 from keepwarm.layout.breakers.json_places import place_in
 from keepwarm.layout.breakers.toolbox import freeze, toolbox
+from keepwarm.layout.canonical import order_keys, parse, write
 from keepwarm.layout.divergence import Divergence, Verdict
 from keepwarm.layout.findings import Breaker
+from keepwarm.layout.prompts import Prompt
 
 ABOUT = About(
     Breaker.KEY_ORDER,
@@ -33,7 +36,10 @@ def rule(found: Divergence) -> Verdict | None:
         recovered = max(0, start[tools.resume[0].segment] - here)
         pointer, _ = place_in(found.segment.text, found.spot.character)
         pointer = found.segment.pointer + pointer
-        return Verdict(Breaker.KEY_ORDER, tools.resume, recovered, pointer, 0, is_fixable=True)
+        is_fixable = _fixed(found.mine) == _fixed(found.theirs)
+        return Verdict(
+            Breaker.KEY_ORDER, tools.resume, recovered, pointer, 0, is_fixable=is_fixable
+        )
     if not (found.is_in_text and found.is_shared_ground):
         return None
     ends = _embedded(found)
@@ -41,6 +47,16 @@ def rule(found: Divergence) -> Verdict | None:
         return None
     recovered = max(0, ends[0] - found.spot.character)
     return Verdict(Breaker.KEY_ORDER, found.skip(*ends), recovered)
+
+
+def _fixed(prompt: Prompt) -> list[str]:
+    """The tools as `fix` writes them: not all that is equal becomes the same text."""
+    tools = prompt.segments[prompt.tools.start : prompt.tools.stop]
+    texts = [each.text for each in tools if each.pointer]
+    try:
+        return [write(order_keys(parse(text))) for text in texts]
+    except (ArgumentError, ValueError, RecursionError):
+        return texts
 
 
 def _embedded(found: Divergence) -> tuple[int, int] | None:

@@ -38,4 +38,7 @@ def rule(found: Divergence) -> Verdict | None:
         return None
     header = one or other
     is_known = header is not None and header[0].strip().lower().startswith(PSEUDO_HEADERS)
-    return Verdict(Breaker.PSEUDO_HEADER, found.skip(end, their_end), is_fixable=is_known)
+    is_front = begin == their_begin == 0  # where `fix` looks for it
+    return Verdict(
+        Breaker.PSEUDO_HEADER, found.skip(end, their_end), is_fixable=is_known and is_front
+    )

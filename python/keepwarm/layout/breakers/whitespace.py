@@ -7,6 +7,7 @@ import unicodedata
 
 from keepwarm.layout.breakers.about import About
 from keepwarm.layout.breakers.spans import agrees
+from keepwarm.layout.canonical import clean_text
 from keepwarm.layout.divergence import Divergence, Verdict
 from keepwarm.layout.findings import Breaker
 
@@ -33,7 +34,13 @@ def rule(found: Divergence) -> Verdict | None:
     ends = ends or _space(mine, c, theirs, d) or _letter(mine, c, theirs, d)
     if ends is None:
         return None
-    is_fixable = found.segment.role == "system"
+    # With a character on either side: it is the ends of lines that `fix` cleans, not their middle.
+    one = mine[max(0, c - 1) : ends[0] + 1]
+    other = theirs[max(0, d - 1) : ends[1] + 1]
+    is_last = ends[0] >= len(mine)
+    is_fixable = found.segment.role == "system" and (
+        clean_text(one, is_last) == clean_text(other, is_last)
+    )
     return Verdict(Breaker.WHITESPACE, found.skip(*ends), recovered, is_fixable=is_fixable)
 
 
