@@ -19,6 +19,7 @@ from keepwarm.cli.demo import app as demo
 from keepwarm.cli.doctor import app as doctor
 from keepwarm.cli.drop import drop
 from keepwarm.cli.exits import FAILED, UNREACHABLE, USAGE, UnreachableError
+from keepwarm.cli.lint import lint
 from keepwarm.cli.output import abandon, complain
 from keepwarm.cli.serve import serve
 from keepwarm.cli.stat import stat
@@ -48,6 +49,7 @@ _COMMANDS: tuple[Callable[..., object] | cyclopts.App, ...] = (
     demo,
     bench,
     workload,
+    lint,
 )
 
 

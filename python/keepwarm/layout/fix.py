@@ -45,7 +45,7 @@ MARKERS = ("cache_control", "prompt_cache_breakpoint")
 # Claude Code puts billing facts, a new hash with each conversation, before its system prompt.
 PSEUDO_HEADERS = ("x-anthropic-billing-header:",)
 # All such lines in front at once: one by one would copy the rest of the text for each.
-_HEADERS = re.compile(rf"(?:(?:{'|'.join(map(re.escape, PSEUDO_HEADERS))})[^\n]*+\n?)++")
+_HEADERS = re.compile(rf"(?i:(?:{'|'.join(map(re.escape, PSEUDO_HEADERS))})[^\n]*+\n?)++")
 _TOOL_FIELDS = ("tools", "functions")
 _SYSTEM_ROLES = ("system", "developer")
 _Body = TypeVar("_Body")
