@@ -261,6 +261,17 @@ def test_engines_own_memory_is_taken_off() -> None:
     assert answer.plan.nodes == 0
 
 
+def test_errors_of_both_memories_count_against_each_other() -> None:
+    rates = [(1000, Estimate(0.5, 0.05)), (4000, Estimate(0.6, 0.01))]
+    curve = HitCurve.of(rates, Estimate(0.6, 0.01))
+    plan = replace(traffic(curve), engine_blocks=1000).plan(4000)
+    unit = plan.saved.value / 0.1
+    assert plan.saved.low == pytest.approx(unit * (0.59 - 0.55))
+    assert plan.saved.high == pytest.approx(unit * (0.61 - 0.45))
+    near = replace(traffic(curve), engine_blocks=3999).plan(4000)
+    assert 0 == near.saved.low <= near.saved.value <= near.saved.high
+
+
 def test_flash_is_taken_where_it_is_cheaper_and_nodes_bear_its_reads() -> None:
     model = costs(dram=10.0)
     node = NodeShape(64 * GIB, 1000 * GIB, 1e9, 1e9, "test")

@@ -181,11 +181,15 @@ class Traffic:
         )
 
     def _saved_s(self, blocks: float, shift: int) -> float:
-        """Prefill seconds less over the trace, where restoring from DRAM is worth it at all."""
-        engine = self.curve.at(self.engine_blocks, shift)
-        share = max(self.curve.at(blocks, shift), engine)
+        """Prefill seconds less over the trace, where restoring from DRAM is worth it at all.
+
+        At the low end of the errors a memory finds less and engines alone find more.
+        """
+        engine = self.curve.at(self.engine_blocks, -shift)
+        share = self.curve.at(blocks, shift)
         mean = round(self.load.mean_tokens() * share)
-        if not self.costs.pays_to_restore("dram", mean):
+        is_more = blocks > self.engine_blocks and share > engine
+        if not is_more or not self.costs.pays_to_restore("dram", mean):
             return 0.0
         return self.prefill_s(share) - self.prefill_s(engine)
 

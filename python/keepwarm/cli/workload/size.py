@@ -197,7 +197,8 @@ def _curve(answer: Sizing, traffic: Traffic) -> object:
     for name in ("capacity", "DRAM", "nodes", "hit rate", "saved", "spent", f"left {money}"):
         table.add_column(name, justify="right")
     # Sizes far below all that matter are left out; the JSON has them.
-    shown = [each for each in answer.points if each.blocks >= answer.points[-1].blocks / SHOWN]
+    least = max(answer.points[-1].blocks / SHOWN, traffic.engine_blocks)
+    shown = [each for each in answer.points if each.blocks >= least] or answer.points[-1:]
     step = max(1, len(shown) // 12)
     for plan in shown[::-1][::step][::-1]:
         rate = f"{100 * plan.hit_rate.value:.1f} ± {100 * plan.hit_rate.error:.1f} %"
