@@ -143,17 +143,17 @@ class Sender:
         count, number = len(self.tallies), body.arrival.number
         for at in range(count):
             tally = self.tallies[(at + number) % count]
+            chosen = tally.choose(body.arrival)
             if tally.in_flight >= self.sending.in_flight_max:
                 tally.not_sent(body.arrival)
                 continue
             tally.in_flight += 1
             tally.in_flight_max = max(tally.in_flight_max, tally.in_flight)
-            task = asyncio.create_task(self._ask(tally, body, due_s))
+            task = asyncio.create_task(self._ask(tally, chosen, body, due_s))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _ask(self, tally: Tally, body: Body, due_s: float) -> None:
-        chosen = tally.target.choose(body.arrival)
+    async def _ask(self, tally: Tally, chosen: int, body: Body, due_s: float) -> None:
         replica = tally.target.replicas[chosen]
         answer = Answer(due_s, asyncio.get_running_loop().time())
         gap = tally.gap.record if body.arrival.counted else _ignore

@@ -70,6 +70,7 @@ class Tally:
     total: Latencies = field(default_factory=Latencies)
     gap: Latencies = field(default_factory=Latencies)
     lag: Latencies = field(default_factory=Latencies)
+    rounds: int = 0  # requests that went round the replicas
     arrivals: int = 0
     warm_up: int = 0
     sent: int = 0
@@ -91,6 +92,14 @@ class Tally:
 
     def __post_init__(self) -> None:
         self.replicas = [ReplicaCount() for _ in self.target.replicas]
+
+    def choose(self, arrival: Arrival) -> int:
+        """The replica of the next request; each must be asked for, sent or not."""
+        chosen = self.target.choose(arrival)
+        if chosen is None:
+            chosen = self.rounds % len(self.replicas)
+            self.rounds += 1
+        return chosen
 
     def not_sent(self, arrival: Arrival) -> None:
         """A request that found too many under way."""

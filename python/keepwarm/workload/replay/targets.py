@@ -58,14 +58,14 @@ class Target:
     replicas: tuple[Replica, ...]
     router: Router = Router.ROUND_ROBIN
 
-    def choose(self, arrival: Arrival) -> int:
-        """Which replica gets a request. Depends on the request alone, so it is the same always."""
-        count = len(self.replicas)
+    def choose(self, arrival: Arrival) -> int | None:
+        """Which replica gets a request, by its own facts; None: the next one, going round.
+
+        The simulator chooses the same.
+        """
         by = {Router.STICKY: arrival.session, Router.PREFIX_HASH: arrival.opening}
         key = by.get(self.router, 0)
-        if not key:
-            return arrival.number % count
-        return spread(key) * count >> 64  # the simulator's choice, too
+        return spread(key) * len(self.replicas) >> 64 if key else None
 
 
 def parse_targets(given: Iterable[str], router: Router = Router.ROUND_ROBIN) -> list[Target]:
