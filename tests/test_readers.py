@@ -105,6 +105,15 @@ def test_mooncake_rows_mean_what_they_say(tmp_path: Path) -> None:
     assert batch.sessions.tolist() == [0, 0, 0]
 
 
+def test_times_since_1970_are_times(tmp_path: Path) -> None:
+    rows = [
+        {"timestamp": at, "input_length": 9, "output_length": 1, "hash_ids": [1]}
+        for at in (1_764_000_000_000, 1_764_000_002_500)
+    ]
+    (batch,) = open_trace(written(tmp_path, "m.jsonl", logs.lines(rows))).batches()
+    assert batch.times_s.tolist() == [0.0, 2.5]
+
+
 def test_qwen_turns_find_their_session(tmp_path: Path) -> None:
     def row(chat: int, parent: int, at_s: float) -> dict[str, object]:
         named = {"chat_id": chat, "parent_chat_id": parent, "turn": 1, "type": "text"}

@@ -110,6 +110,7 @@ def test_a_count_of_zero_is_none(tmp_path: Path) -> None:
         ({"response": {"choices": []}, "custom_id": "a"}, "an answer without its request"),
         ({"url": "/v1/embeddings", "body": {"model": "m", "input": "x"}}, "asks for embeddings"),
         ({"body": {"model": "m", "input": "x", "previous_response_id": "r"}}, "endpoint stored"),
+        ({"body": {"model": "m", "input": "x", "conversation": "c"}}, "endpoint stored"),
         ({"body": {"messages": MESSAGES}, "response": {"status_code": 429}}, "refused it"),
         ({"body": {"messages": [3]}}, "neither a prompt nor"),
         ({"note": "started"}, "no messages, prompt or input"),
@@ -413,8 +414,11 @@ def test_public_conversations_repeat_as_is_known(tmp_path: Path) -> None:
     if len(found) < 100:
         pytest.skip(f"no traces: set {traces.TRACES_VARIABLE}")
     asked = conversations.interleaved(found[:60])
-    lines = "".join(conversations.json_line(each) + "\n" for each in asked).encode()
-    _, batch = read(tmp_path, lines, block_tokens=16)
+    records = [json.loads(conversations.json_line(each)) for each in asked]
+    names = [record.pop("session_id") for record in records]
+    _, batch = read(tmp_path, logs.lines(records), block_tokens=16)
+    pairs = set(zip(names, batch.sessions.tolist(), strict=True))
+    assert len(pairs) == len(set(names)) == len(set(batch.sessions.tolist())) == 60
     seen: set[int] = set()
     hits = 0
     for k in range(len(batch)):

@@ -95,6 +95,15 @@ def told(log: Input, named: str | None) -> tuple[Format, dict[str, Any]]:
     if weka.is_archive(head):
         return Format.WEKA, {}
     form, record = _by_content(log, head, Format(named) if named else None)
+    if (
+        form is None
+        and is_document(head)
+        and not log.is_pipe
+        and next(_records(log, head), None) is None
+    ):
+        raise ArgumentError(
+            f"{log.name} begins like one JSON document and is none: jq -c . writes a record a line"
+        )
     if form is None and _SGLANG_TEXT.search(head):
         raise ArgumentError(
             f"{log.name} is SGLang's request log as text, which is cut and not meant to be read "

@@ -69,7 +69,7 @@ def _of_document(
     except ArgumentError:
         raise
     except ValueError as error:
-        skips.add(str(error), log.name)
+        skips.add(f"{error}, as one document (jq -c . writes a record a line)", log.name)
         return
     for place, record in enumerate(document if isinstance(document, list) else [document]):
         where = f"{log.name}[{place}]" if isinstance(document, list) else log.name

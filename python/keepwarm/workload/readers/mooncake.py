@@ -68,10 +68,10 @@ class Rows:
             raise BadRecordError("it has no timestamp or no hash_ids")
         if record.get("block_size", self._block_tokens) != self._block_tokens:
             raise BadRecordError(f"its blocks are not of {self._block_tokens} tokens")
-        scale = 1.0 if _is_qwen(record) else 1000.0
+        per_second = 1.0 if _is_qwen(record) else 1000.0
         tokens = as_tokens(record.get("input_length"), "input")
         ids = fitting(as_ids(record["hash_ids"]), tokens, self._block_tokens)
-        time_s = as_time(record["timestamp"]) / scale
+        time_s = as_time(record["timestamp"], per_second)
         return time_s, Row(
             tokens,
             as_tokens(record.get("output_length", 0), "output"),

@@ -76,7 +76,7 @@ def request_of(record: dict[str, Any], where: str, fields: Fields) -> LoggedRequ
     url = _url(record, holder)
     if "embeddings" in url or "embed" in str(body.get("model", "")) or "rerank" in url:
         raise BadRecordError("it asks for embeddings, which keep nothing")
-    if body.get("previous_response_id"):
+    if body.get("previous_response_id") or ("input" in body and body.get("conversation")):
         raise BadRecordError(
             "it continues a response that the endpoint stored: its prompt is not here"
         )

@@ -48,12 +48,12 @@ class BadRecordError(ValueError):
 NO_IDS: array[int] = array("Q")
 
 
-def as_time(value: object) -> float:
+def as_time(value: object, per_second: float = 1.0) -> float:
     """A time in seconds; raises BadRecordError for what is none."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise BadRecordError("its time is no number")
     try:
-        seconds = float(value)
+        seconds = float(value) / per_second
     except OverflowError:
         raise BadRecordError("its time is out of range") from None
     if seconds < 0:
