@@ -288,7 +288,7 @@ class Profile:
             return []
         segment = prompt.segments[fields[-1]]
         at = prompt.starts[fields[-1]] + len(segment.text)
-        verdict = Verdict(Breaker.BLOCK_STRADDLE, (Spot(0), Spot(0)))
+        verdict = Verdict(Breaker.BLOCK_STRADDLE, (Spot(0), Spot(0)), is_expected=True)
         loss = Loss(verdict, segment, len(segment.text), at)
         place = _place(mine.request.where, loss, reused)
         where = node.born.where if node.born is not None else ""

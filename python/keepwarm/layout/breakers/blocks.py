@@ -13,7 +13,7 @@ from keepwarm.layout.rendering import Segment
 
 _LABEL = re.compile(r"[^\w]*(?:[A-Za-z]{1,12}[ \t]*)?[#\[(]?\d{1,4}[\]).:]*[ \t]*")
 _GAP = re.compile(r"\n[ \t]*\n+")
-_BLOCK_CHARACTERS_MIN = 24
+_BLOCK_CHARACTERS_MIN = 12
 _FIELDS_MAX = 48
 _Fields = list[tuple[int, Segment]]
 _Split = Callable[[str, int], list[tuple[int, int, str]]]
