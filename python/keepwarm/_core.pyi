@@ -14,6 +14,7 @@ __all__ = [
     "Simulation",
     "Space",
     "Store",
+    "StoreTwin",
     "Subscription",
     "TraceCurve",
     "TraceSketch",
@@ -131,12 +132,31 @@ class Store:
         huge_pages: str = "auto",
         reads_watermark: int | None = None,
         flash: _Flash | None = None,
+        by_hand: int | None = None,
     ) -> Store: ...
     def set_quota(self, tenant: str, bytes: int | None) -> None: ...
     def retune(self, tenants: Sequence[tuple[str, int | None, float | None]]) -> None: ...
     def check(self) -> str | None: ...
     def drain_flash(self, time_s: float) -> tuple[int, int, int, bool]: ...
+    def settle_flash(self) -> None: ...
     def close(self) -> None: ...
+
+@final
+class StoreTwin:
+    def __new__(
+        cls,
+        capacity_bytes: int,
+        block_bytes: int,
+        *,
+        policy: str,
+        ghost_seed: int = 0,
+        max_blocks: int | None = None,
+        call_blocks: int | None = None,
+        flash: tuple[int, int | None, str] | None = None,
+    ) -> StoreTwin: ...
+    def block_keys(self, ids: object) -> bytes: ...
+    def serve(self, offsets: object, ids: object) -> bytes: ...
+    def counts(self) -> dict[str, int]: ...
 
 @final
 class Server:

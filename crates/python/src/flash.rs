@@ -30,7 +30,7 @@ pub fn flash_config(row: FlashRow) -> PyResult<FlashConfig> {
     Ok(config)
 }
 
-fn admission_named(name: &str) -> PyResult<FlashAdmission> {
+pub fn admission_named(name: &str) -> PyResult<FlashAdmission> {
     let all = [FlashAdmission::Reuse, FlashAdmission::All];
     all.into_iter().find(|one| one.name() == name).ok_or_else(|| {
         let text = format!("flash_admission is {name:?}: give reuse or all");

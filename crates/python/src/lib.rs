@@ -24,6 +24,7 @@ mod sim;
 mod sketch;
 mod space;
 mod store;
+mod twin;
 
 /// Keepwarm's native core. Private: use what `keepwarm` exports.
 #[pymodule(name = "_core")]
@@ -60,6 +61,8 @@ mod core_module {
     use super::space::{Found, Space};
     #[pymodule_export]
     use super::store::{Store, policy_names};
+    #[pymodule_export]
+    use super::twin::StoreTwin;
     use super::{Bound, PyModule, PyModuleMethods, PyResult};
 
     #[pymodule_init]

@@ -38,7 +38,7 @@ impl Store {
     #[new]
     #[pyo3(signature = (
         capacity_bytes, *, policy, max_blocks=None, tenants=None, ttl_s=None, state_dir=None,
-        populate=true, huge_pages="auto", reads_watermark=None, flash=None
+        populate=true, huge_pages="auto", reads_watermark=None, flash=None, by_hand=None
     ))]
     #[expect(clippy::too_many_arguments, reason = "one keyword per setting")]
     fn new(
@@ -53,6 +53,7 @@ impl Store {
         huge_pages: &str,
         reads_watermark: Option<u32>,
         flash: Option<FlashRow>,
+        by_hand: Option<u64>,
     ) -> PyResult<Store> {
         let mut config = StoreConfig::new(capacity_bytes);
         config.policy = policy_named(policy)?;
@@ -66,6 +67,12 @@ impl Store {
         }
         if let Some(row) = flash {
             config.flash = flash_config(row)?;
+        }
+        if let Some(seed) = by_hand {
+            // As a simulation does it: what forgets, forgets alike, and one block moves at a time.
+            config.ghost_seed = Some(seed);
+            config.flash.is_by_hand = true;
+            config.flash.read_depth = 1;
         }
         for tenant in tenants.unwrap_or_default() {
             config.tenants.push(tenant_config(tenant)?);
@@ -106,6 +113,12 @@ impl Store {
         Ok((drained.blocks, drained.bytes, drained.left, drained.is_flushed))
     }
 
+    /// Moves everything to flash that is to move, of a store that was opened `by_hand`.
+    fn settle_flash(&self, py: Python<'_>) -> PyResult<()> {
+        let store = self.inner()?;
+        detached(py, || store.run_flash_by_hand()).map_err(fault)
+    }
+
     /// Lets go of it, and of its flash devices whoever still holds the store.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let taken = self.inner.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -126,7 +139,7 @@ impl Store {
     }
 }
 
-fn policy_named(name: &str) -> PyResult<PolicyKind> {
+pub fn policy_named(name: &str) -> PyResult<PolicyKind> {
     PolicyKind::named(name).ok_or_else(|| {
         let names = policy_names().join(", ");
         ConfigError::new_err((format!("policy is {name:?}: give one of {names}"), "policy"))

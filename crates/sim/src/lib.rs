@@ -21,3 +21,4 @@ pub mod requests;
 pub mod router;
 pub mod sample;
 pub mod sketch;
+pub mod twin;

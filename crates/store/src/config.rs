@@ -206,6 +206,10 @@ pub struct StoreConfig {
     pub flash: FlashConfig,
     /// Whether the arena is to lie on huge pages.
     pub huge_pages: HugePages,
+    /// What the ghost list is hashed with, so that a simulation forgets what the store forgets;
+    /// none: random, so that nobody can choose keys that share a place.
+    #[doc(hidden)]
+    pub ghost_seed: Option<u64>,
     /// Bounds.
     pub limits: Limits,
 }
@@ -223,6 +227,7 @@ impl StoreConfig {
             populate: true,
             flash: FlashConfig::default(),
             huge_pages: HugePages::Auto,
+            ghost_seed: None,
             limits: Limits::default(),
         }
     }

@@ -59,7 +59,7 @@ struct Place {
 
 /// A bounded list of keys that left. Allocated at start, never larger.
 #[derive(Debug)]
-pub(crate) struct Ghosts {
+pub struct Ghosts {
     sets: Vec<[Ghost; WAYS]>,
     seed: u64,
     /// Ghosts so far.
@@ -76,6 +76,7 @@ impl Ghosts {
         Ghosts { sets, seed, count: 0, turn_shift: bits.saturating_sub(TURN_BITS) }
     }
 
+    /// Bytes of the list, fixed at start.
     pub fn bytes(&self) -> usize {
         self.sets.len() * size_of::<[Ghost; WAYS]>()
     }
@@ -128,6 +129,7 @@ impl Ghosts {
         };
     }
 
+    /// Why the key left, if that is remembered.
     pub fn recall(&self, era: u64, key: BlockKey) -> Option<MissReason> {
         self.find(era, key)?.reason()
     }
@@ -141,6 +143,7 @@ impl Ghosts {
         made_room.then(|| (count.wrapping_sub(when) << WHEN_SHIFT) >> WHEN_SHIFT)
     }
 
+    /// The key is here again, or must not be remembered.
     pub fn forget(&mut self, era: u64, key: BlockKey) {
         let place = self.place(era, key);
         for set in place.sets {

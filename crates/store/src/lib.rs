@@ -1,5 +1,6 @@
 //! Keepwarm's store: keys, arena, index, policies, leases. Knows no network and no Python.
 
+pub mod ahead;
 pub mod arena;
 mod arena_bytes;
 mod blocks;
@@ -33,6 +34,7 @@ mod puts;
 mod reads;
 pub mod retune;
 mod room;
+pub mod rules;
 pub mod session;
 mod settings;
 mod shares;

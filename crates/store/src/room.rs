@@ -21,9 +21,9 @@ use crate::types::{Instant, ShedReason};
 /// Slots that one eviction looks at for hidden blocks.
 const SWEEP_EACH: u32 = 64;
 /// Slots that a policy may look at for one block to evict, under one hold of the lock.
-const LOOKS_MAX: u32 = 4096;
+pub const LOOKS_MAX: u32 = 4096;
 /// How many times one put lets a policy look at that many.
-const LOOKS_TURNS: u32 = 64;
+pub const LOOKS_TURNS: u32 = 64;
 /// Windows that one put clears by moving blocks: a block may need one for each of its extents.
 const WINDOWS_MAX: u32 = 8;
 /// Blocks that leave under one hold of the lock.

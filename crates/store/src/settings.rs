@@ -19,11 +19,12 @@ use crate::tenants::Tenant;
 use crate::types::Instant;
 
 /// Arena bytes for which one entry is allocated unless the user says otherwise.
-const BYTES_PER_ENTRY: u64 = 64 << 10;
+pub const BYTES_PER_ENTRY: u64 = 64 << 10;
 /// Ghosts for each entry. Half of them are remembered without gaps, and what the default policy
 /// counts as a return left no longer ago than that.
-const GHOSTS_PER_ENTRY: u32 = 3;
-const ENTRIES_MIN: u32 = 1024;
+pub const GHOSTS_PER_ENTRY: u32 = 3;
+/// Fewest entries unless the user says otherwise.
+pub const ENTRIES_MIN: u32 = 1024;
 const TENANTS_MAX: usize = 1024;
 const NAMESPACES_MAX: u16 = 4096;
 const FILLING_MAX: u32 = 1 << 20;
@@ -105,7 +106,10 @@ impl Inner {
             allocator: Allocator::new(granules),
             tenants,
             namespaces: Namespaces::new(limits.namespaces_max),
-            ghosts: Ghosts::new(limits.ghosts.expect("settled"), seeds[3]),
+            ghosts: Ghosts::new(
+                limits.ghosts.expect("settled"),
+                config.ghost_seed.unwrap_or(seeds[3]),
+            ),
             leases: Leases::new(limits.leases_max, limits.lease_slots_max, config.tenants.len()),
             fillings: Fillings::new(limits.filling_max),
             events: EventRing::new(limits.event_ring),

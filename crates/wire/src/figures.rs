@@ -153,6 +153,7 @@ fn of_flash(figures: &mut Figures, flash: &FlashStats) {
         ("blocks_max", flash.blocks_max),
         ("index_bytes", flash.index_bytes),
         ("queued", flash.queued),
+        ("writing", flash.writing),
         ("returning", flash.returning),
         ("pinned_segments", flash.pinned_segments),
         ("pinned_segments_max", flash.pinned_segments_max),

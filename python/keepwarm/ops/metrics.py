@@ -196,6 +196,7 @@ FLASH = (
     _flash("index_bytes", "index_bytes", "Tables of the flash index, allocated at start."),
     _flash("index_entry_bytes", "index_bytes_per_entry", "Flash index bytes for one entry."),
     _flash("queued_blocks", "queued", "Blocks that wait to be written to flash."),
+    _flash("writing_blocks", "writing", "Blocks that are being written to flash."),
     _flash("returning_blocks", "returning", "Blocks on their way back from flash."),
     _flash("pinned_segments", "pinned_segments", "Segments that leases and reads hold."),
     _flash("pinned_limit_segments", "pinned_segments_max", "Most segments that may be held."),

@@ -11,7 +11,7 @@ pub(crate) type ColdSlot = u32;
 /// entries of a namespace leave before the bits come round again.
 pub(crate) const VERSION_BITS: u32 = 12;
 /// Blocks of one record at most, so that a block's place in it takes six bits.
-pub(crate) const RECORD_BLOCKS_MAX: usize = 1 << 6;
+pub const RECORD_BLOCKS_MAX: usize = 1 << 6;
 
 const NS_MASK: u32 = (1 << 12) - 1;
 const VERSION_SHIFT: u32 = 12;

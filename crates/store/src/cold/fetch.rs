@@ -13,11 +13,11 @@ use crate::store::{Locked, Store};
 use crate::types::{BlockKey, Epoch, MissReason, NamespaceId};
 
 /// How often a reader begins again because what had come back was gone before it could pin it.
-const TRIES_MAX: u32 = 3;
+pub const TRIES_MAX: u32 = 3;
 /// Blocks that come back ahead of their reads take at most one part in this many of the arena.
-const PREFETCH_SHARE: u64 = 4;
+pub const PREFETCH_SHARE: u64 = 4;
 /// And no more than fills the devices' queues.
-const PREFETCH_MAX: u64 = 64 << 20;
+pub const PREFETCH_MAX: u64 = 64 << 20;
 
 /// What a prefetch did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,16 +12,18 @@ use crate::types::BlockKey;
 
 /// A namespace's number, that it is still the same namespace, and the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct FlightName {
+pub struct FlightName {
+    /// The namespace's number.
     pub ns: u16,
     /// Arrival of the namespace: a number may go to another.
     pub arrival: u64,
+    /// The block's key.
     pub key: BlockKey,
 }
 
 /// How a flight ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub enum Ended {
     /// The block is in memory, or was.
     Landed,
     /// There was no room, or the device was not to be had.
@@ -50,7 +52,7 @@ const WAITED_SHARE: u64 = 4;
 
 /// All flights; their number is bounded.
 #[derive(Debug)]
-pub(crate) struct Flights {
+pub struct Flights {
     by_name: HashMap<FlightName, Flight>,
     waiting: VecDeque<FlightName>,
     by_tenant: Vec<usize>,
@@ -62,6 +64,7 @@ pub(crate) struct Flights {
 }
 
 impl Flights {
+    /// None yet; at most `max` at once, of `bytes_max` bytes together.
     pub fn new(max: u32, bytes_max: u64, tenants: usize) -> Flights {
         let parts = if tenants > 1 { TENANT_SHARE } else { 1 };
         Flights {
@@ -113,6 +116,7 @@ impl Flights {
         Some(name)
     }
 
+    /// It is over.
     pub fn end(&mut self, name: FlightName, how: Ended) {
         let flight = self.by_name.get_mut(&name).expect("a flight ends once");
         assert_eq!(flight.stage, Stage::Reading);

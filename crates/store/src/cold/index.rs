@@ -21,7 +21,7 @@ use crate::tiers::SegmentRef;
 use crate::types::BlockKey;
 
 /// Slots of a chunk.
-pub(crate) const CHUNK_SLOTS: u32 = 32;
+pub const CHUNK_SLOTS: u32 = 32;
 /// Keys whose loads overlap.
 const GROUP: usize = 32;
 

@@ -47,3 +47,16 @@ pub(crate) use sight::Left;
 pub(crate) use state::Cold;
 pub use stats::{FlashStats, FlashTenantStats, RecoveryStats};
 pub(crate) use workers::{Flash, open_tier};
+
+/// What the second tier decides by; see `crate::rules`.
+pub mod rules {
+    pub use super::entry::RECORD_BLOCKS_MAX;
+    pub use super::fetch::{PREFETCH_MAX, PREFETCH_SHARE, TRIES_MAX};
+    pub use super::flights::{Ended, FlightName, Flights};
+    pub use super::index::CHUNK_SLOTS;
+    pub use super::queue::{ON_FLASH, QUEUED, RETURNING, TOUCHED, USED_SINCE};
+    pub use super::reclaim::SPARE;
+    pub use super::rewrite::BLOCKS_MAX as REWRITTEN_MAX;
+    pub use super::state::{BYTES_PER_ENTRY, FLIGHTS_MAX, FLIGHTS_SHARE, REWRITE_SHARE};
+    pub use super::writer::{BATCH_BLOCKS, BATCH_BYTES, LOOKS_MAX, RECLAIMS_MAX};
+}

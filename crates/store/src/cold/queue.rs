@@ -10,15 +10,15 @@ use crate::types::BlockKey;
 pub(crate) struct Marks(Vec<u8>);
 
 /// It waits in the queue, or is being written.
-pub(crate) const QUEUED: u8 = 1;
+pub const QUEUED: u8 = 1;
 /// A copy of it is on flash.
-pub(crate) const ON_FLASH: u8 = 2;
+pub const ON_FLASH: u8 = 2;
 /// Used since its copy on flash was written.
-pub(crate) const USED_SINCE: u8 = 4;
+pub const USED_SINCE: u8 = 4;
 /// It is being brought back: incomplete, yet here.
-pub(crate) const RETURNING: u8 = 8;
+pub const RETURNING: u8 = 8;
 /// Touched since it was stored, which the very request that stored it does.
-pub(crate) const TOUCHED: u8 = 16;
+pub const TOUCHED: u8 = 16;
 
 impl Marks {
     pub fn new(slots: u32) -> Marks {

@@ -13,7 +13,7 @@ use crate::store::Store;
 use crate::tiers::{DeviceState, SegmentInfo, SegmentRef, StreamId};
 
 /// Segments that are kept free, so that what is written again has a place to go to.
-const SPARE: u64 = 1;
+pub const SPARE: u64 = 1;
 /// Entries that leave under one hold of the lock.
 const HOLD_MAX: u32 = 512;
 

@@ -15,7 +15,7 @@ use crate::tiers::{
 use crate::types::BlockKey;
 
 /// Blocks of a segment that are written again, at most.
-const BLOCKS_MAX: usize = 4096;
+pub const BLOCKS_MAX: usize = 4096;
 /// Reads under way at once.
 const DEPTH: usize = 8;
 /// Bytes of one append, about.

@@ -17,17 +17,17 @@ use crate::tiers::{PAGE_BYTES, Recovered, SegmentRef, Spot, Tier, TierStatus};
 use crate::types::{BlockKey, Instant};
 
 /// Flash bytes for which one entry is allocated unless the user says otherwise.
-const BYTES_PER_ENTRY: u64 = 64 << 10;
+pub const BYTES_PER_ENTRY: u64 = 64 << 10;
 /// Most entries, so that slot numbers and tags share 32 bits.
 const ENTRIES_MAX: u64 = 1 << 28;
 /// Blocks on their way back at once.
-const FLIGHTS_MAX: u32 = 1024;
+pub const FLIGHTS_MAX: u32 = 1024;
 /// Blocks on their way back take at most one part in this many of the arena.
-const FLIGHTS_SHARE: u64 = 4;
+pub const FLIGHTS_SHARE: u64 = 4;
 /// Leases and reads hold at most one part in this many of the segments.
 const PINNED_SHARE: u32 = 4;
 /// Written again: at most one byte for this many that are written for the first time.
-const REWRITE_SHARE: u64 = 2;
+pub const REWRITE_SHARE: u64 = 2;
 /// A first guess of what flash gives in a nanosecond, bytes; on the low side.
 const RATE_GUESS: f64 = 0.5;
 /// Bytes over which the rate is averaged.

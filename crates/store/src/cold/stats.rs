@@ -52,6 +52,8 @@ pub struct FlashStats {
     pub index_bytes_per_entry: f64,
     /// Blocks that wait to be written.
     pub queued: u64,
+    /// Blocks that are being written.
+    pub writing: u64,
     /// Blocks on their way back.
     pub returning: u64,
     /// Segments that leases and reads hold.
@@ -96,6 +98,7 @@ impl Store {
             index_bytes,
             index_bytes_per_entry: cold.index.bytes() as f64 / blocks_max as f64,
             queued: cold.queue.len() as u64,
+            writing: cold.writing.into(),
             returning: cold.flights.under_way() as u64,
             pinned_segments: cold.pinned.into(),
             pinned_segments_max: cold.pinned_max.into(),

@@ -28,13 +28,13 @@ use crate::tiers::{
 use crate::types::{Epoch, Instant, NamespaceId, Priority};
 
 /// Bytes of one append, about.
-const BATCH_BYTES: u64 = 8 << 20;
+pub const BATCH_BYTES: u64 = 8 << 20;
 /// Blocks of one append.
-const BATCH_BLOCKS: usize = RECORD_BLOCKS_MAX;
+pub const BATCH_BLOCKS: usize = RECORD_BLOCKS_MAX;
 /// Entries of the queue that one choice looks at.
-const LOOKS_MAX: usize = 1024;
+pub const LOOKS_MAX: usize = 1024;
 /// How often an append is tried again after a segment was taken back.
-const RECLAIMS_MAX: u32 = 4;
+pub const RECLAIMS_MAX: u32 = 4;
 /// Loads come first: a batch waits this long for them, in so many steps.
 const LOADS_FIRST: Duration = Duration::from_millis(5);
 const LOADS_STEPS: u32 = 4;

@@ -16,6 +16,14 @@ mod set;
 mod settings;
 mod tier;
 
+/// What the log on a device decides by; see `crate::rules`.
+pub mod rules {
+    pub use super::format::{PAGE_BYTES, SEGMENTS_AT, SEGMENTS_MIN, segment_bytes_for};
+    pub use super::log::append::{ATTEMPTS, BEGIN_MAX};
+    pub use super::log::plan::OVERHEAD_PAGES;
+    pub use super::log::segments::RESERVED;
+}
+
 pub use error::OpenError;
 pub use set::DEVICES_MAX;
 pub use settings::{FlashPath, FlashSettings};

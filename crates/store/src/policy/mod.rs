@@ -22,7 +22,7 @@ pub const NO_SLOT: u32 = u32::MAX;
 
 /// The bit of a slot's byte that says that a scan passed over it since it was last rewound for it.
 /// Whoever lets go of what held the slot in place calls `rewind` if it is set.
-pub(crate) const SKIPPED: u8 = 0x40;
+pub const SKIPPED: u8 = 0x40;
 
 /// Where a policy keeps its order: two links and one byte for each slot, owned by the caller. The
 /// caller never changes them between a slot's `insert` and its leaving the policy.

@@ -10,14 +10,14 @@ use crate::tiers::{
 };
 
 /// Lives begun at a time: one flush for all of them.
-const BEGIN_MAX: usize = 4;
+pub const BEGIN_MAX: usize = 4;
 /// One write is about as large; a batch has several in flight.
 const WRITE_BYTES: usize = 2 << 20;
 const WRITE_SLACK: usize = 64 << 10;
 /// Pieces of one write, at most.
 const PIECES_MAX: usize = 512;
 /// Another append may take what was made ready for this one.
-const ATTEMPTS: usize = 8;
+pub const ATTEMPTS: usize = 8;
 
 impl Shard {
     /// Appends all blocks or none; `NoSegment` changes nothing. Appends to one segment are written

@@ -9,7 +9,7 @@ use crate::tiers::{PAGE_BYTES, Stream, TierBlock, TierError, TierNamespace};
 
 /// Pages of a segment that a block's own records may take beside its payload: the segment's header,
 /// the tenant, the namespace, the block.
-pub(in crate::flash) const OVERHEAD_PAGES: u64 = 3 + crate::flash::format::HEADER_PAGES_MAX as u64;
+pub const OVERHEAD_PAGES: u64 = 3 + crate::flash::format::HEADER_PAGES_MAX as u64;
 
 /// A run of records in one segment, one after another on the device.
 pub(in crate::flash) struct Run {

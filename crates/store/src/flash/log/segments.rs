@@ -6,7 +6,7 @@ use crate::flash::format::{SegmentHeader, Superblock};
 use crate::tiers::{PAGE_BYTES, SegmentInfo, SegmentRef, Spot, StreamId, TierError};
 
 /// Segments that appends leave, for the log of removals.
-pub(in crate::flash) const RESERVED: usize = 1;
+pub const RESERVED: usize = 1;
 /// Streams that have an open segment on one device; beyond, the longest idle one's is closed.
 const OPEN_MAX: usize = 64;
 

@@ -1,0 +1,134 @@
+//! Which node a twin is of.
+
+use std::fmt;
+
+use keepwarm_store::rules::cold::{BYTES_PER_ENTRY as FLASH_BYTES_PER_ENTRY, CHUNK_SLOTS};
+use keepwarm_store::rules::log::{PAGE_BYTES, SEGMENTS_AT, SEGMENTS_MIN, segment_bytes_for};
+use keepwarm_store::rules::{BYTES_PER_ENTRY, ENTRIES_MIN, GHOSTS_PER_ENTRY};
+use keepwarm_store::{FlashAdmission, PolicyKind};
+
+/// A node that would not start, or that a twin cannot be of: what is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TwinError(pub String);
+
+impl fmt::Display for TwinError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for TwinError {}
+
+/// One node's settings. Where the store has a default, none stands for it.
+#[derive(Clone, Debug)]
+pub struct NodeModel {
+    /// Bytes of the arena.
+    pub capacity_bytes: u64,
+    /// Bytes of a block.
+    pub block_bytes: u32,
+    /// Which block leaves memory first.
+    pub policy: PolicyKind,
+    /// Entries of the index.
+    pub max_blocks: Option<u32>,
+    /// What the ghost list is hashed with.
+    pub ghost_seed: u64,
+    /// Blocks of one get or put, background work settled after each; none: all of a request in one
+    /// call, settled at its end.
+    pub call_blocks: Option<u32>,
+    /// The second tier.
+    pub flash: Option<FlashModel>,
+}
+
+/// Its flash: one device.
+#[derive(Clone, Debug)]
+pub struct FlashModel {
+    /// Bytes of the device.
+    pub device_bytes: u64,
+    /// Bytes of a segment.
+    pub segment_bytes: u64,
+    /// Which blocks are written there.
+    pub admission: FlashAdmission,
+    /// Entries of the flash index.
+    pub blocks_max: Option<u32>,
+    /// Blocks that wait to be written, at most.
+    pub queue_blocks: u32,
+    /// Pages that the namespace's encoding takes in a segment: 1 up to about 4,000 bytes of it.
+    pub namespace_pages: u32,
+}
+
+impl FlashModel {
+    /// A device of so many bytes, with the store's defaults.
+    pub fn new(device_bytes: u64, segment_bytes: Option<u64>) -> FlashModel {
+        FlashModel {
+            device_bytes,
+            segment_bytes: segment_bytes.unwrap_or_else(|| segment_bytes_for(device_bytes)),
+            admission: FlashAdmission::default(),
+            blocks_max: None,
+            queue_blocks: keepwarm_store::FlashConfig::default().queue_blocks,
+            namespace_pages: 1,
+        }
+    }
+
+    /// How many segments the device has.
+    ///
+    /// # Errors
+    /// Too few.
+    pub fn segments(&self) -> Result<u32, TwinError> {
+        let pages = self.segment_bytes / PAGE_BYTES as u64;
+        let segments = self.device_bytes.saturating_sub(SEGMENTS_AT).checked_div(pages * 4096);
+        match segments.and_then(|count| u32::try_from(count).ok()) {
+            Some(count) if u64::from(count) >= SEGMENTS_MIN => Ok(count),
+            _ => Err(TwinError(format!(
+                "flash of {} bytes in segments of {}: give {} bytes or more",
+                self.device_bytes,
+                self.segment_bytes,
+                SEGMENTS_AT + SEGMENTS_MIN * self.segment_bytes
+            ))),
+        }
+    }
+
+    /// Entries that the index is allocated for.
+    pub(super) fn blocks_max(&self, segments: u32) -> u32 {
+        let capacity = u64::from(segments) * self.segment_bytes;
+        let least = u64::from(segments) * u64::from(CHUNK_SLOTS);
+        let default = (capacity / FLASH_BYTES_PER_ENTRY).max(least);
+        self.blocks_max.unwrap_or(u32::try_from(default).unwrap_or(u32::MAX))
+    }
+}
+
+impl NodeModel {
+    /// Bytes that a block takes in the arena.
+    pub(super) fn granule_bytes(&self) -> u64 {
+        u64::from(self.block_bytes).next_multiple_of(PAGE_BYTES as u64)
+    }
+
+    /// Entries of the index, as the store settles them.
+    fn entries(&self) -> u64 {
+        let default = (self.capacity_bytes / BYTES_PER_ENTRY).max(ENTRIES_MIN.into());
+        self.max_blocks.map_or(default, u64::from).min(self.capacity_bytes / PAGE_BYTES as u64)
+    }
+
+    /// Blocks that memory holds.
+    pub fn blocks(&self) -> u32 {
+        let fit = self.capacity_bytes / self.granule_bytes();
+        u32::try_from(fit.min(self.entries())).unwrap_or(u32::MAX)
+    }
+
+    /// Places of the ghost list.
+    pub(super) fn ghosts(&self) -> u32 {
+        u32::try_from(self.entries()).unwrap_or(u32::MAX).saturating_mul(GHOSTS_PER_ENTRY)
+    }
+
+    pub(super) fn check(&self) -> Result<(), TwinError> {
+        if self.block_bytes == 0 {
+            return Err(TwinError("blocks of no bytes: give 1 or more".into()));
+        }
+        if self.blocks() == 0 {
+            return Err(TwinError(format!(
+                "memory of {} bytes holds no block of {}: give one block's bytes or more",
+                self.capacity_bytes, self.block_bytes
+            )));
+        }
+        Ok(())
+    }
+}

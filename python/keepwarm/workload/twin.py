@@ -1,0 +1,76 @@
+"""One node's memory and flash, simulated exactly: the store's own decisions over block ids.
+
+What the simulation leaves out: leases, several tenants, times to live, a budget of flash writes,
+blocks of different sizes. `docs/workload.md` says how exact it is and how that is tested.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from keepwarm import _core
+from keepwarm.workload.trace import Batch
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFlash:
+    """A node's flash: one device."""
+
+    device_bytes: int
+    #: None: as a node chooses it from the device's size.
+    segment_bytes: int | None = None
+    #: `reuse` or `all`, as `keepwarm serve --flash-admission`.
+    admission: str = "reuse"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeModel:
+    """The node: what `keepwarm serve` is told, and how large a block is."""
+
+    capacity_bytes: int
+    block_bytes: int
+    policy: str = "default"
+    flash: NodeFlash | None = None
+    #: Entries of the index; None: as a node chooses it.
+    max_blocks: int | None = None
+    #: What the bounded list of evicted keys is hashed with. A node draws its own at start.
+    ghost_seed: int = 0
+    #: Blocks of one get or put, background work settled after each; None: a request's in one call.
+    call_blocks: int | None = None
+
+
+class NodeTwin:
+    """A node of which requests are asked in order; background work is settled after each."""
+
+    def __init__(self, model: NodeModel) -> None:
+        """ArgumentError or ConfigError for a node that would not start."""
+        flash = model.flash
+        self._core = _core.StoreTwin(
+            model.capacity_bytes,
+            model.block_bytes,
+            policy=model.policy,
+            ghost_seed=model.ghost_seed,
+            max_blocks=model.max_blocks,
+            call_blocks=model.call_blocks,
+            flash=None
+            if flash is None
+            else (flash.device_bytes, flash.segment_bytes, flash.admission),
+        )
+
+    def serve(self, batch: Batch) -> NDArray[np.uint32]:
+        """For each request the blocks of its unbroken prefix in memory, and on flash alone."""
+        found = self._core.serve(
+            np.ascontiguousarray(batch.offsets), np.ascontiguousarray(batch.block_ids)
+        )
+        return np.frombuffer(found, dtype=np.uint32).reshape(-1, 2)
+
+    def block_keys(self, block_ids: NDArray[np.uint64]) -> bytes:
+        """Keys, 16 bytes each, under which a real node stores these blocks as the twin does."""
+        return self._core.block_keys(np.ascontiguousarray(block_ids))
+
+    def counts(self) -> dict[str, int]:
+        """Blocks and segments that moved so far, by what became of them."""
+        return self._core.counts()
