@@ -11,20 +11,24 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import keepwarm
 import numpy as np
 import pytest
-from keepwarm import _core
+from keepwarm import ArgumentError, _core
 from keepwarm.testing import synthetic, traces
 from keepwarm.testing.node import NodeProcess
 from keepwarm.testing.traces import Request
 from keepwarm.testing.waiting import eventually
+from keepwarm.workload.simulate import Level, Settings, simulate
+from keepwarm.workload.trace import Batch, TokensAre, TraceInfo
 from keepwarm.workload.twin import NodeFlash, NodeModel, NodeTwin
 from node_replay import Asker, ask_at_once, batch_of
 from nodes import LocalNode, make, short_folder
 from numpy.typing import NDArray
+from trace_models import MemoryTrace
 
 SEED = int(os.environ.get("KEEPWARM_TEST_SEED", "20261201"))
 POLICIES = [name for name in _core.policy_names() if name != "default"]
@@ -161,6 +165,31 @@ def test_conversations(policy: str) -> None:
         assert assert_equal_by_hand(model, requests)["written"] > 500
 
 
+def trace_of(batch: Batch) -> MemoryTrace:
+    return MemoryTrace(TraceInfo("chats", "made", "seed", 64, TokensAre.EXACT, True), [batch])
+
+
+def test_simulate_takes_a_node_for_dram_and_flash() -> None:
+    batch = batch_of(synthetic.chat(60, SEED, block_tokens=64).requests)
+    trace = trace_of(batch)
+    model = NodeModel(150 * PAGE, PAGE, "adaptive", flash_of(16, "reuse"))
+    found = NodeTwin(model).serve(batch).sum(axis=0) / len(batch.block_ids)
+    result = simulate(trace, Settings(levels=(), node=model)).to_json()
+    rates = result["hit_rate"]["by_tier"]
+    assert [rates["dram"]["block"], rates["flash"]["block"]] == pytest.approx(found)
+    assert found.min() > 0
+    halves = simulate(trace, Settings(levels=(), node=model, replicas=2, shared=False))
+    assert halves.to_json()["hit_rate"]["block"] < result["hit_rate"]["block"]
+    own = Level(tier="device", capacity_blocks=50)
+    behind = simulate(trace, Settings(levels=(own,), node=model)).to_json()
+    assert behind["hit_rate"]["by_tier"]["device"]["block"] > 0
+    for wrong in (Level(tier="dram", capacity_blocks=5), Level(tier="object")):
+        with pytest.raises(ArgumentError, match="a node is dram and flash"):
+            simulate(trace, Settings(levels=(wrong,), node=model))
+    with pytest.raises(ArgumentError, match="a node takes 1 to"):
+        simulate(trace, Settings(levels=(), node=replace(model, block_bytes=1 << 30)))
+
+
 class Served:
     """`keepwarm serve` as a process of its own, with clients."""
 
@@ -195,13 +224,12 @@ class Served:
         eventually(wait, "flash keeps up", patience_s=60.0)
 
 
-@pytest.mark.parametrize("policy", ["adaptive", "fifo"])
-def test_a_served_node_settled_after_each_call(policy: str) -> None:
+def test_a_served_node_settled_after_each_call() -> None:
     """With all its threads. Fewer keys than its list of evictions remembers without a gap."""
     requests = synthetic.chat(24, SEED, block_tokens=64).requests
     block_bytes = 15 * PAGE
     flash = flash_of(4, "all", None)
-    model = NodeModel(72 * block_bytes, block_bytes, policy, flash, call_blocks=1)
+    model = NodeModel(72 * block_bytes, block_bytes, "adaptive", flash, call_blocks=1)
     twin = NodeTwin(model)
     wanted = twin.serve(batch_of(requests))
     with ExitStack() as stack:
@@ -232,7 +260,7 @@ def shares(found: NDArray[np.int64] | NDArray[np.uint32], blocks: int) -> list[f
 )
 def test_eight_clients_that_nobody_settles(policy: str, flash: NodeFlash | None) -> None:
     """In a memory that holds what they have under way many times over."""
-    requests = synthetic.chat(1_000, SEED, block_tokens=256).requests
+    requests = synthetic.chat(700, SEED, block_tokens=256).requests
     block_bytes = 4 * PAGE
     model = NodeModel(600 * block_bytes, block_bytes, policy, flash, max_blocks=600)
     twin = NodeTwin(model)
@@ -245,7 +273,7 @@ def test_eight_clients_that_nobody_settles(policy: str, flash: NodeFlash | None)
                 memory.attach(make()),
                 block_bytes,
                 blocks_max(requests),
-                (lambda client=client: node.pace(client)) if flash else lambda: None,
+                partial(node.pace, client) if flash else lambda: None,
             )
             for client, memory in enumerate(node.memories)
         ]

@@ -46,6 +46,7 @@ _Facts = tuple[bytes | None, bytes | None, list[tuple[bytes, int, int]]]
 _At = tuple[int, object] | None
 _Row = tuple[str, bytes | None, int | None, str | None]
 _Tenant = tuple[str, str | PathLike[str] | None, int | None, float | None, int | None, int | None]
+_Node = tuple[int, int, str, int, int | None, int | None, tuple[int, int | None, str] | None]
 _Flash = tuple[list[tuple[str, int | None]], bool, int | None, str, int | None, float | None]
 
 _LogRow = tuple[str, str, int, dict[str, int | float | str]]
@@ -143,19 +144,9 @@ class Store:
 
 @final
 class StoreTwin:
-    def __new__(
-        cls,
-        capacity_bytes: int,
-        block_bytes: int,
-        *,
-        policy: str,
-        ghost_seed: int = 0,
-        max_blocks: int | None = None,
-        call_blocks: int | None = None,
-        flash: tuple[int, int | None, str] | None = None,
-    ) -> StoreTwin: ...
+    def __new__(cls, node: _Node) -> StoreTwin: ...
     def block_keys(self, ids: object) -> bytes: ...
-    def serve(self, offsets: object, ids: object) -> bytes: ...
+    def serve(self, batch: object) -> bytes: ...
     def counts(self) -> dict[str, int]: ...
 
 @final
@@ -368,6 +359,7 @@ class Simulation:
         costs: _Costs,
         planned: bool = False,
         foresight: Foresight | None = None,
+        node: _Node | None = None,
     ) -> Simulation: ...
     def feed(self, batch: object) -> None: ...
     def finish(self) -> tuple[dict[str, bytes], int]: ...

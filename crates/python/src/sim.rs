@@ -18,6 +18,7 @@ use pyo3::types::{PyBytes, PyDict};
 
 use crate::columns::Columns;
 use crate::errors::{argument, detached, fault};
+use crate::twin::{NodeRow, twin_of};
 
 const REPLICAS_MAX: usize = 4_096;
 
@@ -173,6 +174,27 @@ fn fleet(
     Fleet::new(settings, own, below)
 }
 
+/// Nodes behind the replicas' own levels: one for all, or one each.
+fn fleet_over_nodes(
+    settings: FleetSettings,
+    levels: &[LevelSettings],
+    replicas: usize,
+    shared: bool,
+    touch: Touch,
+    node: &NodeRow,
+) -> PyResult<Fleet> {
+    if levels.iter().any(|each| each.tier >= Tier::Dram) {
+        return Err(argument("a node is dram and flash: give levels of device and host beside it"));
+    }
+    let twin = || twin_of(node.clone()).map(|twin| Box::new(twin) as Box<dyn Memory + Send>);
+    let below = match shared {
+        true => Below::Shared(twin()?),
+        false => Below::Local((0..replicas).map(|_| twin()).collect::<PyResult<_>>()?),
+    };
+    let own = (0..replicas).map(|_| Hierarchy::new(levels, touch)).collect();
+    Ok(Fleet::new(settings, own, below))
+}
+
 /// One replica whose only level knew what comes.
 fn foretold(
     py: Python<'_>,
@@ -194,11 +216,12 @@ fn foretold(
 
 #[pymethods]
 impl Simulation {
-    /// `levels` as each replica has them: those from dram on once for all if `shared`. A foresight
+    /// `levels` as each replica has them: those from dram on once for all if `shared`. A node
+    /// stands for dram and flash. A foresight
     /// of the trace that follows stands for the policy of the only level of the only replica.
     #[new]
     #[pyo3(signature = (levels, *, block_tokens, replicas=1, router="round-robin", prefix_blocks=1,
-        shared=true, head_first=false, costs, planned=false, foresight=None))]
+        shared=true, head_first=false, costs, planned=false, foresight=None, node=None))]
     #[allow(clippy::too_many_arguments)] // each has a name where it is called
     fn new(
         py: Python<'_>,
@@ -212,6 +235,7 @@ impl Simulation {
         costs: CostsRow,
         planned: bool,
         foresight: Option<&Foresight>,
+        node: Option<NodeRow>,
     ) -> PyResult<Simulation> {
         let levels: Vec<_> = levels.iter().map(level).collect::<PyResult<_>>()?;
         if !levels.is_sorted_by(|a, b| a.tier < b.tier) {
@@ -230,10 +254,15 @@ impl Simulation {
             block_tokens,
         };
         let touch = if head_first { Touch::HeadFirst } else { Touch::TailFirst };
-        let fleet = match foresight {
-            None => fleet(settings, &levels, replicas, shared, touch),
-            Some(_) if replicas != 1 => return Err(argument("opt is for one replica")),
-            Some(foresight) => foretold(py, settings, &levels, foresight)?,
+        let fleet = match (foresight, node) {
+            (None, Some(node)) => {
+                fleet_over_nodes(settings, &levels, replicas, shared, touch, &node)?
+            }
+            (None, None) => fleet(settings, &levels, replicas, shared, touch),
+            (Some(_), node) if replicas != 1 || node.is_some() => {
+                return Err(argument("opt is for one replica"));
+            }
+            (Some(foresight), _) => foretold(py, settings, &levels, foresight)?,
         };
         Ok(Simulation { inner: Mutex::new(Some(fleet)) })
     }

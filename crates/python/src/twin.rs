@@ -7,17 +7,20 @@ use keepwarm_sim::memory::{Memory, Tier};
 use keepwarm_sim::twin::{
     FlashModel, NodeModel, StoreTwin as Inner, TwinCounts, TwinError, key_of,
 };
-use keepwarm_store::PolicyKind;
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
+use crate::columns::Columns;
 use crate::errors::{argument, detached, fault};
 use crate::flash::admission_named;
 use crate::store::policy_named;
 
 /// Bytes of the device, of a segment, and which blocks are written there.
 type FlashRow = (u64, Option<u64>, String);
+/// Bytes of the arena and of a block, policy, seed of the ghost list, entries of the index, blocks
+/// of one call, flash.
+pub type NodeRow = (u64, u32, String, u64, Option<u32>, Option<u32>, Option<FlashRow>);
 
 struct State {
     twin: Inner,
@@ -44,32 +47,9 @@ pub struct StoreTwin {
 #[pymethods]
 impl StoreTwin {
     #[new]
-    #[pyo3(signature = (
-        capacity_bytes, block_bytes, *, policy, ghost_seed=0, max_blocks=None,
-        call_blocks=None, flash=None
-    ))]
-    fn new(
-        capacity_bytes: u64,
-        block_bytes: u32,
-        policy: &str,
-        ghost_seed: u64,
-        max_blocks: Option<u32>,
-        call_blocks: Option<u32>,
-        flash: Option<FlashRow>,
-    ) -> PyResult<StoreTwin> {
-        let policy: PolicyKind = policy_named(policy)?;
-        let flash = flash.map(flash_model).transpose()?;
-        let model = NodeModel {
-            capacity_bytes,
-            block_bytes,
-            policy,
-            max_blocks,
-            ghost_seed,
-            call_blocks,
-            flash,
-        };
-        let twin = Inner::new(&model).map_err(refused)?;
-        Ok(StoreTwin { state: Mutex::new(State { twin, numbers: Interner::default() }) })
+    fn new(node: NodeRow) -> PyResult<StoreTwin> {
+        let state = State { twin: twin_of(node)?, numbers: Interner::default() };
+        Ok(StoreTwin { state: Mutex::new(state) })
     }
 
     /// Keys by which the same ids may be put into a node that is to equal this one: 16 bytes each.
@@ -85,27 +65,21 @@ impl StoreTwin {
         Ok(PyBytes::new(py, &keys))
     }
 
-    /// Serves requests: request `i` has `ids[offsets[i]:offsets[i + 1]]`. Two 32-bit numbers each,
-    /// native order: blocks of its unbroken prefix in memory, and on flash alone, just before.
+    /// Serves a batch's requests. Two 32-bit numbers each, native order: blocks of its unbroken
+    /// prefix in memory, and on flash alone, just before.
     fn serve<'py>(
         &self,
         py: Python<'py>,
-        offsets: PyBuffer<u64>,
-        ids: PyBuffer<u64>,
+        batch: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let (offsets, ids) = (offsets.to_vec(py)?, ids.to_vec(py)?);
-        let within = |pair: &[u64]| pair[0] <= pair[1] && pair[1] <= ids.len() as u64;
-        if !offsets.windows(2).all(within) {
-            let text = "offsets must grow and end within ids: pass those of one batch";
-            return Err(argument(text));
-        }
+        let columns = Columns::of(batch)?;
         let work = || {
+            let requests = columns.requests();
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            let numbers = state.numbers(&ids)?;
-            let mut found = Vec::with_capacity(8 * offsets.len());
-            for pair in offsets.windows(2) {
-                let blocks = &numbers[pair[0] as usize..pair[1] as usize];
-                let tiers = state.twin.serve(blocks, 0.0);
+            let mut found = Vec::with_capacity(8 * requests.len());
+            for (request, now_s) in requests.times_s.iter().enumerate() {
+                let numbers = state.numbers(requests.blocks(request))?;
+                let tiers = state.twin.serve(&numbers, *now_s);
                 found.extend(tiers[Tier::Dram as usize].to_ne_bytes());
                 found.extend(tiers[Tier::Flash as usize].to_ne_bytes());
             }
@@ -136,11 +110,24 @@ impl StoreTwin {
     }
 }
 
+/// The node that a row says.
+pub fn twin_of(row: NodeRow) -> PyResult<Inner> {
+    let (capacity_bytes, block_bytes, policy, ghost_seed, max_blocks, call_blocks, flash) = row;
+    let flash = flash.map(flash_model).transpose()?;
+    let policy = policy_named(&policy)?;
+    let model = NodeModel {
+        capacity_bytes,
+        block_bytes,
+        policy,
+        max_blocks,
+        ghost_seed,
+        call_blocks,
+        flash,
+    };
+    Inner::new(&model).map_err(|error: TwinError| argument(error.to_string()))
+}
+
 fn flash_model((device_bytes, segment_bytes, admission): FlashRow) -> PyResult<FlashModel> {
     let admission = admission_named(&admission)?;
     Ok(FlashModel { admission, ..FlashModel::new(device_bytes, segment_bytes) })
-}
-
-fn refused(error: TwinError) -> PyErr {
-    argument(error.to_string())
 }

@@ -22,7 +22,7 @@ computed always. Answers (decode) are left out: they take GPU time that is the s
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -32,6 +32,7 @@ from keepwarm.errors import ArgumentError
 from keepwarm.workload.costs import CostModel
 from keepwarm.workload.outcomes import TIERS, SimulationResult, columns
 from keepwarm.workload.trace import Progress, TraceSource
+from keepwarm.workload.twin import NodeModel, NodeRow
 
 __all__ = ["OPT", "Level", "Router", "Settings", "policies", "simulate"]
 
@@ -73,6 +74,9 @@ class Settings:
     """A fleet and how it is watched."""
 
     levels: tuple[Level, ...]  # nearest first
+    #: Stands for dram and flash: a node exactly as it runs, with its ghost list, its admission and
+    #: its segments. Its bytes are the whole fleet's.
+    node: NodeModel | None = None
     replicas: int = 1
     router: Router = "round-robin"
     #: Of the prefix-hash router; None: the blocks of the first 256 tokens.
@@ -121,6 +125,7 @@ def simulate(
         costs=_costs(settings.costs),
         planned=settings.planned,
         foresight=foresight,
+        node=_node(settings),
     )
     requests = unknown = 0
     for batch in source.batches(progress):
@@ -158,6 +163,22 @@ def _check(settings: Settings) -> None:
                 "opt is for one replica and one tier that takes all blocks: the future of several "
                 "depends on what each of them does"
             )
+
+
+def _node(settings: Settings) -> NodeRow | None:
+    node = settings.node
+    if node is None:
+        return None
+    if settings.is_opt() or settings.head_first:
+        raise ArgumentError("a node has policies of its own, and is asked tail first")
+    if not settings.shared:
+        parts, flash = settings.replicas, node.flash
+        node = replace(
+            node,
+            capacity_bytes=node.capacity_bytes // parts,
+            flash=flash and replace(flash, device_bytes=flash.device_bytes // parts),
+        )
+    return node.row()
 
 
 def _row(level: Level, settings: Settings) -> tuple[str, int | None, str, float | None, bool, bool]:
@@ -224,7 +245,9 @@ def _as_json(settings: Settings, prefix_blocks: int) -> Mapping[str, object]:
                 "source": level.source,
             }
             for level in settings.levels
-        ],
+        ]
+        + ([] if settings.node is None else _node_levels(settings.node)),
+        "node": settings.node and asdict(settings.node),
         "replicas": settings.replicas,
         "router": settings.router,
         "prefix_blocks": prefix_blocks if settings.router == "prefix-hash" else None,
@@ -234,9 +257,29 @@ def _as_json(settings: Settings, prefix_blocks: int) -> Mapping[str, object]:
     }
 
 
+def _node_levels(node: NodeModel) -> list[dict[str, object]]:
+    sizes = {"dram": node.capacity_bytes}
+    if node.flash is not None:
+        sizes["flash"] = node.flash.device_bytes
+    return [
+        {
+            "tier": tier,
+            "capacity_blocks": size // node.block_bytes,
+            "of": "the fleet",
+            "policy": node.policy if tier == "dram" else "the node's log of segments",
+            "ttl_s": None,
+            "admission": "all" if node.flash is None or tier == "dram" else node.flash.admission,
+            "source": "node",
+        }
+        for tier, size in sizes.items()
+    ]
+
+
 def _notes(settings: Settings, unknown: float) -> list[str]:
     """What a reader should know before believing figures."""
     notes = ["what a request stores is there for the next one at once, before it is computed"]
+    if settings.node is not None:
+        notes.append("the node has settled its background work before the next request comes")
     if settings.costs is None:
         notes.append("no model was given: nothing is said about seconds")
     else:

@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 from keepwarm import _core
 from keepwarm.workload.trace import Batch
 
+FlashRow = tuple[int, int | None, str]
+NodeRow = tuple[int, int, str, int, int | None, int | None, FlashRow | None]
+
 
 @dataclass(frozen=True, slots=True)
 class NodeFlash:
@@ -41,31 +44,30 @@ class NodeModel:
     #: Blocks of one get or put, background work settled after each; None: a request's in one call.
     call_blocks: int | None = None
 
+    def row(self) -> NodeRow:
+        """As the core takes it."""
+        flash = self.flash
+        return (
+            self.capacity_bytes,
+            self.block_bytes,
+            self.policy,
+            self.ghost_seed,
+            self.max_blocks,
+            self.call_blocks,
+            None if flash is None else (flash.device_bytes, flash.segment_bytes, flash.admission),
+        )
+
 
 class NodeTwin:
     """A node of which requests are asked in order; background work is settled after each."""
 
     def __init__(self, model: NodeModel) -> None:
         """ArgumentError or ConfigError for a node that would not start."""
-        flash = model.flash
-        self._core = _core.StoreTwin(
-            model.capacity_bytes,
-            model.block_bytes,
-            policy=model.policy,
-            ghost_seed=model.ghost_seed,
-            max_blocks=model.max_blocks,
-            call_blocks=model.call_blocks,
-            flash=None
-            if flash is None
-            else (flash.device_bytes, flash.segment_bytes, flash.admission),
-        )
+        self._core = _core.StoreTwin(model.row())
 
     def serve(self, batch: Batch) -> NDArray[np.uint32]:
         """For each request the blocks of its unbroken prefix in memory, and on flash alone."""
-        found = self._core.serve(
-            np.ascontiguousarray(batch.offsets), np.ascontiguousarray(batch.block_ids)
-        )
-        return np.frombuffer(found, dtype=np.uint32).reshape(-1, 2)
+        return np.frombuffer(self._core.serve(batch), dtype=np.uint32).reshape(-1, 2)
 
     def block_keys(self, block_ids: NDArray[np.uint64]) -> bytes:
         """Keys, 16 bytes each, under which a real node stores these blocks as the twin does."""

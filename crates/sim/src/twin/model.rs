@@ -5,7 +5,7 @@ use std::fmt;
 use keepwarm_store::rules::cold::{BYTES_PER_ENTRY as FLASH_BYTES_PER_ENTRY, CHUNK_SLOTS};
 use keepwarm_store::rules::log::{PAGE_BYTES, SEGMENTS_AT, SEGMENTS_MIN, segment_bytes_for};
 use keepwarm_store::rules::{BYTES_PER_ENTRY, ENTRIES_MIN, GHOSTS_PER_ENTRY};
-use keepwarm_store::{FlashAdmission, PolicyKind};
+use keepwarm_store::{FlashAdmission, Limits, PolicyKind};
 
 /// A node that would not start, or that a twin cannot be of: what is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,8 +120,12 @@ impl NodeModel {
     }
 
     pub(super) fn check(&self) -> Result<(), TwinError> {
-        if self.block_bytes == 0 {
-            return Err(TwinError("blocks of no bytes: give 1 or more".into()));
+        let most = Limits::default().part_bytes_max;
+        if !(1..=most).contains(&self.block_bytes) {
+            return Err(TwinError(format!(
+                "blocks of {} bytes: a node takes 1 to {most}",
+                self.block_bytes
+            )));
         }
         if self.blocks() == 0 {
             return Err(TwinError(format!(

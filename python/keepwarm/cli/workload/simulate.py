@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     from keepwarm.workload.costs import CostModel
     from keepwarm.workload.outcomes import SimulationResult
     from keepwarm.workload.simulate import Level
+    from keepwarm.workload.twin import NodeModel
 
 WIDTH = 120
 TIERS = ("device", "host", "dram", "flash", "object")
 UNBOUNDED = "unbounded"
+PAGE_BYTES = 4096
 
 
 @Parameter(name="*")
@@ -73,6 +75,14 @@ class MemoryOptions:
             help="A tier that takes only what the next nearer one lets go of.",
         ),
     ] = ()
+    as_node: Annotated[
+        Literal["reuse", "all"] | None,
+        Parameter(
+            help="dram and flash are a node exactly as it runs, block by block: its list of "
+            "evictions, its segments, what it writes again. Says what it writes to flash: reuse "
+            "(its default) or all."
+        ),
+    ] = None
     head_first: Annotated[
         bool,
         Parameter(negative=(), help="Use a prompt's first block first, as some tables do."),
@@ -89,6 +99,29 @@ class MemoryOptions:
             self._level(tier, blocks[tier], ttl_s if tier not in ("device", "host") else None)
             for tier in TIERS
             if tier in blocks
+        )
+
+    def node(
+        self, levels: tuple[Level, ...], block_tokens: int, costs: CostModel | None
+    ) -> NodeModel | None:
+        """What stands for dram and flash, if anything does."""
+        from keepwarm.workload.twin import NodeFlash, NodeModel
+
+        if self.as_node is None:
+            return None
+        sizes = {level.tier: level.capacity_blocks for level in levels if not level.is_own()}
+        memory, flash = sizes.pop("dram", None), sizes.pop("flash", 0)
+        if memory is None or flash is None or sizes or self.ttl or self.demoted or self.second_use:
+            raise ArgumentError(
+                "as-node is for dram and flash of given sizes, with the node's own rules: give "
+                "--capacity dram=SIZE, and flash=SIZE, without --ttl, --demoted and --second-use"
+            )
+        block_bytes = round(self._token_bytes(costs) * block_tokens)
+        return NodeModel(
+            capacity_bytes=memory * -(-block_bytes // PAGE_BYTES) * PAGE_BYTES,
+            block_bytes=block_bytes,
+            policy=self.policy,
+            flash=NodeFlash(flash * block_bytes, None, self.as_node) if flash else None,
         )
 
     def _level(self, tier: str, blocks: int | None, ttl_s: float | None) -> Level:
@@ -127,12 +160,7 @@ class MemoryOptions:
             yield tier, self._in_blocks(tier, parse_size(size, "capacity"), block_tokens, costs)
 
     def _in_blocks(self, tier: str, size: int, block_tokens: int, costs: CostModel | None) -> int:
-        token_bytes = self.kv_bytes_per_token or (costs and costs.kv_bytes_per_token)
-        if not token_bytes or token_bytes < 0:
-            raise ArgumentError(
-                "a capacity in bytes needs to know what a token takes: give --model or "
-                "--kv-bytes-per-token"
-            )
+        token_bytes = self._token_bytes(costs)
         blocks = int(size / (token_bytes * block_tokens))
         if blocks < 1:
             raise ArgumentError(
@@ -140,6 +168,15 @@ class MemoryOptions:
                 f"{token_bytes:g} bytes each: give more"
             )
         return blocks
+
+    def _token_bytes(self, costs: CostModel | None) -> float:
+        token_bytes = self.kv_bytes_per_token or (costs and costs.kv_bytes_per_token)
+        if not token_bytes or token_bytes < 0:
+            raise ArgumentError(
+                "a capacity in bytes needs to know what a token takes: give --model or "
+                "--kv-bytes-per-token"
+            )
+        return token_bytes
 
 
 @Parameter(name="*")
@@ -212,8 +249,11 @@ def simulate(
     costs = None if model is None else cost.costs(cost.model(model), block_tokens)
     if costs is not None and memory.kv_bytes_per_token is not None:
         costs = replace(costs, kv_bytes_per_token=memory.kv_bytes_per_token)
+    levels = memory.levels(block_tokens, costs)
+    node = memory.node(levels, block_tokens, costs)
     settings = Settings(
-        levels=memory.levels(block_tokens, costs),
+        levels=levels if node is None else tuple(level for level in levels if level.is_own()),
+        node=node,
         costs=costs,
         planned=planner,
         count_from=count_from,
