@@ -101,10 +101,22 @@ class MemoryOptions:
             if tier in blocks
         )
 
-    def node(
+    def adjusted(self, costs: CostModel) -> CostModel:
+        """With what a token's KV takes, where that was said."""
+        said = self.kv_bytes_per_token
+        return costs if said is None else replace(costs, kv_bytes_per_token=said)
+
+    def parts(
+        self, block_tokens: int, costs: CostModel | None
+    ) -> tuple[tuple[Level, ...], NodeModel | None]:
+        """The levels, nearest first, and the node that stands for some of them, if one does."""
+        levels = self.levels(block_tokens, costs)
+        node = self._node(levels, block_tokens, costs)
+        return (levels if node is None else tuple(each for each in levels if each.is_own())), node
+
+    def _node(
         self, levels: tuple[Level, ...], block_tokens: int, costs: CostModel | None
     ) -> NodeModel | None:
-        """What stands for dram and flash, if anything does."""
         from keepwarm.workload.twin import NodeFlash, NodeModel
 
         if self.as_node is None:
@@ -246,13 +258,10 @@ def simulate(
     memory, cost = memory or MemoryOptions(), cost or CostOptions()
     source = (trace or TraceOptions()).open(traces)
     block_tokens = source.info.block_tokens
-    costs = None if model is None else cost.costs(cost.model(model), block_tokens)
-    if costs is not None and memory.kv_bytes_per_token is not None:
-        costs = replace(costs, kv_bytes_per_token=memory.kv_bytes_per_token)
-    levels = memory.levels(block_tokens, costs)
-    node = memory.node(levels, block_tokens, costs)
+    costs = None if model is None else memory.adjusted(cost.costs(cost.model(model), block_tokens))
+    levels, node = memory.parts(block_tokens, costs)
     settings = Settings(
-        levels=levels if node is None else tuple(level for level in levels if level.is_own()),
+        levels=levels,
         node=node,
         costs=costs,
         planned=planner,
