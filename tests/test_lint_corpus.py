@@ -78,6 +78,21 @@ def test_a_models_own_tokens_and_template_are_used(
     assert not any(each["breaker"] == Breaker.TEMPLATE_DATE.value for each in without["findings"])
 
 
+def test_a_template_that_refuses_all_is_no_clean_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made_tokenizer(tmp_path)
+    template = "{{ raise_exception('odd: ' + messages[0].content) }}"
+    (tmp_path / "chat_template.jinja").write_text(template)
+    requests = conversations.interleaved(conversations.generated(2, 3))
+    log = written(tmp_path / "log.jsonl", requests)
+    assert main(["lint", str(log), "--tokenizer", str(tmp_path)]) == 2
+    out, err = capsys.readouterr()
+    assert not out
+    assert f"refused all {len(requests)} requests, as log.jsonl:1" in err
+    assert str(requests[0].body["messages"][0]["content"])[:20] not in err
+
+
 def test_public_conversations_raise_few_alarms(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

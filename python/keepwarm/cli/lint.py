@@ -225,15 +225,22 @@ def _linted(logs: Sequence[str], reading: Reading, settings: Settings, paid: Pri
     from keepwarm.layout.lint import Lint
     from keepwarm.layout.report import conclude
 
-    running, audit = Lint(settings), BreakpointAudit(paid)
+    running = Lint(settings)
+    audit = BreakpointAudit(paid, count=lambda text: len(settings.tokens.encode(text)[0]))
     source = reading.open(logs)
     with Bar("reading") as progress:
         for request in source.read(progress):
             running.add(request)
             if reading.target != "engine":
                 audit.see(request)
+    report = running.report()
+    if report.requests_refused and not report.requests:
+        raise ArgumentError(
+            f"the chat template refused all {report.requests_refused} requests, as "
+            f"{report.refused[0]}: name the folder of the model that they were sent to"
+        )
     return conclude(
-        running.report(),
+        report,
         audit.findings(),
         paid,
         files=[str(each) for each in logs],
