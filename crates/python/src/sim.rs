@@ -165,12 +165,21 @@ fn fleet(
     touch: Touch,
 ) -> Fleet {
     let (own, below) = levels.split_at(levels.partition_point(|each| each.tier < Tier::Dram));
+    let below_source = below.first().map(|level| level.source);
     let below = match (below, shared) {
         ([], _) => Below::Nothing,
         (below, true) => Below::Shared(hierarchy(below, touch)),
         (below, false) => Below::Local((0..replicas).map(|_| hierarchy(below, touch)).collect()),
     };
-    let own = (0..replicas).map(|_| Hierarchy::new(own, touch)).collect();
+    let takes_leavers = below_source == Some(Source::Demotion);
+    let own = |_| {
+        let mut own = Hierarchy::new(own, touch);
+        if takes_leavers {
+            own.follow();
+        }
+        own
+    };
+    let own = (0..replicas).map(own).collect();
     Fleet::new(settings, own, below)
 }
 

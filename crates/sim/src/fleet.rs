@@ -171,10 +171,12 @@ impl Fleet {
         let replica = &mut self.replicas[at];
         let mut found = replica.own.serve(&self.numbers, now_s);
         let rest = &self.numbers[found.iter().sum::<u32>() as usize..];
-        if !rest.is_empty() {
-            let below = replica.local.as_deref_mut().or(self.shared.as_deref_mut());
-            if let Some(memory) = below {
+        if let Some(memory) = replica.local.as_deref_mut().or(self.shared.as_deref_mut()) {
+            if !rest.is_empty() {
                 add(&mut found, &memory.serve(rest, now_s));
+            }
+            if !replica.own.leavers().is_empty() {
+                memory.offer(replica.own.leavers(), now_s);
             }
         }
         let plan = self.plan(at, found, now_s, input_tokens);

@@ -25,8 +25,10 @@ pub struct Hierarchy {
     asked: Vec<bool>,
     /// The nearest level of each block of the request that is served.
     nearest: Vec<u8>,
-    /// What left the level before, to make room.
+    /// What left the level before, to make room; after a request, the last level.
     leavers: Vec<u32>,
+    /// Whether somebody behind wants to know what leaves the last level.
+    is_followed: bool,
 }
 
 impl Hierarchy {
@@ -35,7 +37,17 @@ impl Hierarchy {
         assert!(levels.is_sorted_by(|a, b| a.tier < b.tier), "levels are in order of their tiers");
         let levels = levels.iter().map(|settings| Level::new(*settings)).collect();
         let (asked, nearest, leavers) = (Vec::new(), Vec::new(), Vec::new());
-        Hierarchy { levels, touch, asked, nearest, leavers }
+        Hierarchy { levels, touch, asked, nearest, leavers, is_followed: false }
+    }
+
+    /// From now on `leavers` says what leaves the last level.
+    pub fn follow(&mut self) {
+        self.is_followed = true;
+    }
+
+    /// What the last request made the last level let go of.
+    pub fn leavers(&self) -> &[u32] {
+        &self.leavers
     }
 
     /// Blocks in each tier.
@@ -85,17 +97,21 @@ impl Hierarchy {
         }
     }
 
-    /// The request at one level: what nearer ones let go of first, then its own blocks.
-    fn serve_at(&mut self, at: usize, blocks: &[u32], now_s: f64) {
-        let came = std::mem::take(&mut self.leavers);
-        if self.levels[at].settings.source == Source::Demotion {
-            for &number in &came {
-                if !self.levels[at].cache.contains(number) && self.admits(at, number) {
-                    let leaver = self.levels[at].store(number, now_s);
-                    self.leavers.extend(leaver);
-                }
+    /// Takes what a nearer level let go of; adds what this one lets go of for it to `leavers`.
+    fn take_leavers(&mut self, at: usize, came: &[u32], now_s: f64) {
+        if self.levels[at].settings.source != Source::Demotion {
+            return;
+        }
+        for &number in came {
+            if !self.levels[at].cache.contains(number) && self.admits(at, number) {
+                let leaver = self.levels[at].store(number, now_s);
+                self.leavers.extend(leaver);
             }
         }
+    }
+
+    /// The request's own blocks at one level.
+    fn serve_at(&mut self, at: usize, blocks: &[u32], now_s: f64) {
         match self.touch {
             Touch::TailFirst => {
                 (0..blocks.len()).rev().for_each(|place| self.take(at, blocks, place, now_s));
@@ -145,6 +161,7 @@ impl Memory for Hierarchy {
     fn serve(&mut self, blocks: &[u32], now_s: f64) -> Found {
         if let [level] = &mut self.levels[..]
             && level.settings.is_plain()
+            && !self.is_followed
         {
             let mut found = Found::default();
             found[level.settings.tier as usize] = level.cache.serve(blocks, self.touch);
@@ -152,11 +169,23 @@ impl Memory for Hierarchy {
         }
         self.levels.iter_mut().for_each(|level| level.expire(now_s));
         let found = self.find(blocks, now_s);
-        for at in 0..self.levels.len() {
-            self.serve_at(at, blocks, now_s);
-        }
         self.leavers.clear();
+        for at in 0..self.levels.len() {
+            let came = std::mem::take(&mut self.leavers);
+            self.serve_at(at, blocks, now_s);
+            self.take_leavers(at, &came, now_s);
+        }
         self.remember_asked(blocks);
         found
+    }
+
+    fn offer(&mut self, blocks: &[u32], now_s: f64) {
+        self.levels.iter_mut().for_each(|level| level.expire(now_s));
+        self.leavers.clear();
+        self.leavers.extend_from_slice(blocks);
+        for at in 0..self.levels.len() {
+            let came = std::mem::take(&mut self.leavers);
+            self.take_leavers(at, &came, now_s);
+        }
     }
 }

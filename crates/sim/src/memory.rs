@@ -31,4 +31,8 @@ pub trait Memory {
     /// Serves a request: uses the `found` blocks that it begins with and stores the others. Returns
     /// what `peek` would have returned just before.
     fn serve(&mut self, blocks: &[u32], now_s: f64) -> Found;
+
+    /// Is offered blocks that what is nearer let go of to make room for the request that was served
+    /// last. Most memories want none of them.
+    fn offer(&mut self, _blocks: &[u32], _now_s: f64) {}
 }

@@ -235,8 +235,7 @@ class ParquetTrace:
     def _open(self) -> Any:
         arrow = _pyarrow()
         try:
-            # Buffering ahead would keep all of the file that was read.
-            return arrow.parquet.ParquetFile(self._path, pre_buffer=False)
+            return arrow.parquet.ParquetFile(self._path)
         except (arrow.ArrowException, OSError, ValueError) as error:
             raise ArgumentError(f"{self._path} is no Parquet file: {_said(error)}") from error
 

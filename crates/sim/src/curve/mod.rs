@@ -2,7 +2,6 @@
 
 pub mod edges;
 pub mod lru;
-pub mod scaled;
 pub mod spread;
 
 use crate::sample::jackknife::Estimate;
