@@ -406,6 +406,11 @@ def test_the_models_own_tokens_are_exact(tmp_path: Path) -> None:
     prompts = Prompts(Hasher(KEY), token_source(folder), render_settings(folder, None), 64)
     expected = [len(prompts.measure(each)[0].tokens) for each in logs.talks()]
     assert batch.input_tokens.tolist() == expected
+    alone = tmp_path / "tokenizer.json"
+    alone.write_bytes(folder.read_bytes())
+    source, _ = read(tmp_path, logs.openai(), tokenizer=alone)
+    assert source.info.tokens_are is TokensAre.APPROXIMATE
+    assert source.info.notes[0].startswith("the model's own tokenizer, on messages laid out in")
 
 
 def test_public_conversations_repeat_as_is_known(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ import numpy as np
 from keepwarm.errors import ArgumentError
 from keepwarm.layout.fields import Kind, conversation
 from keepwarm.layout.rendering import RenderSettings, render, render_reply
-from keepwarm.layout.requests import LoggedRequest
+from keepwarm.layout.requests import Family, LoggedRequest
 from keepwarm.layout.tokens import ApproximateTokens, LocalTokens, Tokens, tokenise
 from keepwarm.workload.hashing import Hasher
 
@@ -90,8 +90,15 @@ class Prompts:
 
     @property
     def is_exact(self) -> bool:
-        """Whether text becomes the model's own tokens."""
-        return self._tokens.is_exact
+        """Whether messages become the model's own tokens: by its tokenizer and its template."""
+        return self._tokens.is_exact and self._settings.template is not None
+
+    @property
+    def description(self) -> str:
+        """Where tokens come from, in words that name nothing of the caller's."""
+        if self._tokens.is_exact:
+            return "the model's own tokenizer, on messages laid out in a generic form: no template"
+        return ApproximateTokens.description
 
     def measure(self, request: LoggedRequest) -> list[Measured]:
         """A request's prompts as tokens; none where the log left them out."""
@@ -139,7 +146,7 @@ class Prompts:
             count = sum(len(self._tokens.encode(text)[0]) for text in texts if text)
         except (TypeError, ValueError, KeyError, AttributeError, RecursionError):
             return 0
-        return count if self._tokens.is_exact else -(-count * self._block_tokens // self._pieces)
+        return count if self.is_exact else -(-count * self._block_tokens // self._pieces)
 
     def _seed(self, body: Mapping[str, Any]) -> bytes:
         model = body.get("model")
@@ -165,7 +172,8 @@ class Prompts:
         except (TypeError, ValueError, KeyError, AttributeError, RecursionError):
             # A log may hold anything where an API wants a message; tokenizers take no surrogates.
             raise UnrenderableError("its messages have a form that is not known") from None
-        return Measured(ids, is_exact=self._tokens.is_exact)
+        is_raw = request.family is Family.OPENAI_COMPLETIONS
+        return Measured(ids, self._tokens.is_exact if is_raw else self.is_exact)
 
 
 def _several(prompt: list[Any]) -> list[Any]:

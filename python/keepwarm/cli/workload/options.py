@@ -23,7 +23,11 @@ class TraceOptions:
     """How logs are read."""
 
     format: Annotated[
-        str | None, Parameter(help="The logs' format, where their content does not tell it.")
+        str | None,
+        Parameter(
+            help="The logs' format, where their content does not tell it: requests, otel, vllm, "
+            "sglang, mooncake, weka, csv or keepwarm-jsonl."
+        ),
     ] = None
     block_tokens: Annotated[
         int | None, Parameter(help="Tokens of a block, where the format leaves it open.")
