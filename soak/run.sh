@@ -43,6 +43,7 @@ step fleet .venv/bin/python -m pytest -q -s tests/test_netns.py
 step node_bounds .venv/bin/python -m pytest -q -s tests/test_bounds.py
 step flash_node .venv/bin/python -m pytest -q -s tests/test_flash.py
 step clients .venv/bin/python -m pytest -q -s tests/test_many_clients.py
+step workload .venv/bin/python soak/workload.py
 step fuzzers env SECONDS_EACH="$FUZZ_SECONDS" JOBS="${JOBS:-2}" fuzz/run.sh
 
 [ -f "$results" ] || printf '# Soak results\n\nAppended by `make soak`; one section a run.\n' >"$results"
@@ -52,7 +53,7 @@ step fuzzers env SECONDS_EACH="$FUZZ_SECONDS" JOBS="${JOBS:-2}" fuzz/run.sh
         "$SCALE" "$KEEPWARM_TEST_SEED" "$FUZZ_SECONDS" "$(nproc)" "$(cut -d' ' -f1-3 /proc/loadavg)"
     printf '| step | result | seconds | command |\n| --- | --- | --- | --- |\n%s' "$rows"
     printf '\n```\n'
-    grep -hE '^(model|fleet:|requests/s|bounds|crash|damage|clients|waste|stress|trace|deadline|calls)|ok      Done|^test result' "$log"/*.log || true
+    grep -hE '^(model|workload:|fleet:|requests/s|bounds|crash|damage|clients|waste|stress|trace|deadline|calls)|ok      Done|^test result' "$log"/*.log || true
     printf '```\n'
 } >>"$results"
 printf 'written to %s\n' "$results"

@@ -3,7 +3,10 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use keepwarm_sim::curve::lru::LruCurve;
-use keepwarm_sim::sample::watch::{WATCHED_MAX, WATCHED_MIN};
+use keepwarm_sim::curve::scaled::ScaledCurve;
+use keepwarm_sim::order::OrderKind;
+use keepwarm_sim::requests::Requests;
+use keepwarm_sim::sample::watch::{WATCHED_MAX, WATCHED_MIN, Watch};
 use pyo3::prelude::*;
 
 use crate::columns::Columns;
@@ -14,14 +17,38 @@ const ASKED_MAX: usize = 4_096;
 
 type Figure = (f64, f64);
 
-/// Hit rate against capacity under LRU, in one pass.
+/// Capacities of which each is simulated by itself.
+const SIMULATED_MAX: usize = 64;
+
+enum Curve {
+    Lru(Box<LruCurve>),
+    Scaled(Box<ScaledCurve>),
+}
+
+impl Curve {
+    fn feed(&mut self, requests: &Requests<'_>) {
+        match self {
+            Curve::Lru(curve) => curve.feed(requests),
+            Curve::Scaled(curve) => curve.feed(requests),
+        }
+    }
+
+    fn watch(&self) -> &Watch {
+        match self {
+            Curve::Lru(curve) => curve.watch(),
+            Curve::Scaled(curve) => curve.watch(),
+        }
+    }
+}
+
+/// Hit rate against capacity under a policy, in one pass.
 #[pyclass(frozen, module = "keepwarm._core")]
 pub struct TraceCurve {
-    inner: Mutex<LruCurve>,
+    inner: Mutex<Curve>,
 }
 
 impl TraceCurve {
-    fn lock(&self) -> MutexGuard<'_, LruCurve> {
+    fn lock(&self) -> MutexGuard<'_, Curve> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -37,21 +64,34 @@ pub fn checked_watch(watched_max: usize) -> PyResult<usize> {
 #[pymethods]
 impl TraceCurve {
     #[new]
-    #[pyo3(signature = (block_tokens, capacities, seed=0, watched_max=None))]
+    #[pyo3(signature = (block_tokens, capacities, seed=0, watched_max=None, policy="lru"))]
     fn new(
         block_tokens: u32,
         capacities: Vec<u64>,
         seed: u64,
         watched_max: Option<usize>,
+        policy: &str,
     ) -> PyResult<TraceCurve> {
         if block_tokens == 0 {
             return Err(argument("block_tokens is 0: pass 1 or more"));
         }
-        if capacities.len() > ASKED_MAX {
-            return Err(argument(format!("more than {ASKED_MAX} capacities")));
+        let Some(kind) = OrderKind::named(policy) else {
+            let known = OrderKind::names().join(", ");
+            return Err(argument(format!("policy {policy:?} is not known: pass one of {known}")));
+        };
+        let is_lru = kind.name() == "lru";
+        let capacities_max = if is_lru { ASKED_MAX } else { SIMULATED_MAX };
+        if capacities.len() > capacities_max {
+            return Err(argument(format!("more than {capacities_max} capacities: pass fewer")));
         }
         let watched_max = checked_watch(watched_max.unwrap_or(WATCHED_MAX))?;
-        let inner = LruCurve::new(block_tokens, &capacities, seed, watched_max);
+        let inner = if is_lru {
+            let curve = LruCurve::new(block_tokens, &capacities, seed, watched_max);
+            Curve::Lru(Box::new(curve))
+        } else {
+            let curve = ScaledCurve::new(block_tokens, kind, &capacities, seed, watched_max);
+            Curve::Scaled(Box::new(curve))
+        };
         Ok(TraceCurve { inner: Mutex::new(inner) })
     }
 
@@ -67,7 +107,14 @@ impl TraceCurve {
         py: Python<'_>,
         capacities: Vec<Option<u64>>,
     ) -> PyResult<Vec<(Figure, Figure)>> {
-        let points = detached(py, || self.lock().points(&capacities)).map_err(fault)?;
+        let work = || match &*self.lock() {
+            Curve::Lru(curve) => Some(curve.points(&capacities)),
+            Curve::Scaled(curve) => curve.points(&capacities),
+        };
+        let points = detached(py, work).map_err(fault)?;
+        let points = points.ok_or_else(|| {
+            argument("this policy's curve is known at the capacities that it was made for alone")
+        })?;
         let pair = |each: keepwarm_sim::curve::Point| {
             ((each.blocks.value, each.blocks.error), (each.tokens.value, each.tokens.error))
         };

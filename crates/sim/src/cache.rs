@@ -135,6 +135,27 @@ impl Cache {
         true
     }
 
+    /// A number will name another block: nothing is known of it any more, not even when it left.
+    /// False: it was not here.
+    pub fn forget(&mut self, number: u32) -> bool {
+        let was_here = self.remove(number);
+        if let Some(place) = self.places.get_mut(number as usize) {
+            *place = NOWHERE;
+        }
+        was_here
+    }
+
+    /// Only this share of all blocks is simulated from now on: what left before is as much nearer.
+    pub fn thin(&mut self, share: f64) {
+        for place in &mut self.places {
+            if *place != NOWHERE && *place & LEFT != 0 {
+                let since = self.evictions.wrapping_sub(*place) & LEFT_MASK;
+                let since = (f64::from(since) * share) as u32;
+                *place = LEFT | (self.evictions.wrapping_sub(since) & LEFT_MASK);
+            }
+        }
+    }
+
     /// The block that leaves next makes room; returns it.
     pub fn evict(&mut self) -> Option<u32> {
         let slot = self.order.evict(&mut self.links)?;

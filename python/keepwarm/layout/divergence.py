@@ -19,7 +19,7 @@ from keepwarm.layout.rendering import Segment
 from keepwarm.layout.window import common_length
 
 #: Differences explained in one request; what lies behind more of them is not counted.
-STEPS_MAX = 256
+STEPS_MAX = 128
 _NOTHING = Segment("")
 
 

@@ -76,8 +76,8 @@ def json_text(value: Any) -> str:
     """A JSON value as the generic rendering writes it: compact, keys in the order sent."""
     try:
         return _encode(value).decode()
-    except (TypeError, ValueError, msgspec.MsgspecError):
-        return repr(value)
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
+        return _shown(value)
 
 
 def conversation(request: LoggedRequest) -> Conversation:
@@ -163,7 +163,8 @@ def _message(message: Mapping[str, Any], pointer: str, markers: bool) -> Iterato
 
 def _calls(message: Mapping[str, Any], pointer: str) -> Iterator[Piece]:
     calls = message.get("tool_calls")
-    listed = [(f"{pointer}/tool_calls/{k}/function", call) for k, call in enumerate(calls or ())]
+    calls = calls if isinstance(calls, list) else ()
+    listed = [(f"{pointer}/tool_calls/{k}/function", call) for k, call in enumerate(calls)]
     if isinstance(message.get("function_call"), Mapping):
         listed.append((f"{pointer}/function_call", {"function": message["function_call"]}))
     for at, call in listed:
@@ -199,7 +200,7 @@ def _part(part: Any, pointer: str, markers: bool) -> Iterator[Piece]:
         return
     if not isinstance(part, Mapping):
         return
-    kind = part.get("type")
+    kind = str(part.get("type"))
     if kind == "thinking" or kind == "reasoning":
         text = part.get("thinking") or part.get("text")
         if isinstance(text, str):
@@ -234,8 +235,16 @@ def media(part: Mapping[str, Any], pointer: str) -> Piece:
 def _encode_any(value: Any) -> bytes:
     try:
         return msgspec.json.encode(value, order="sorted")
-    except (TypeError, ValueError, msgspec.MsgspecError):
-        return repr(value).encode("utf-8", "surrogatepass")
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
+        return _shown(value).encode("utf-8", "surrogatepass")
+
+
+def _shown(value: Any) -> str:
+    """What stands for a value that no JSON can be made of: half a character, endless nesting."""
+    try:
+        return repr(value)
+    except RecursionError:
+        return "[nested too deeply]"
 
 
 def _response_turns(body: Mapping[str, Any], markers: bool) -> Iterator[Turn]:

@@ -66,7 +66,7 @@ class _Request:
         self.rendered = rendered
         self.ids, offsets = tokenise(rendered, settings.tokens)
         self.begins = offsets
-        self.ends = np.append(offsets[1:], rendered.starts[-1])
+        self.ends = np.append(offsets[1:], rendered.starts[-1])[: len(offsets)]
 
     def tokens_in(self, begin: int, end: int) -> int:
         """Whole tokens within a range of characters."""

@@ -77,7 +77,7 @@ def tokenise(rendered: Rendered, tokens: Tokens) -> tuple[Ids, Offsets]:
 
 
 def _media_run(name: str, count: int) -> Ids:
-    digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
+    digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return np.uint64(int.from_bytes(digest, "little")) + np.arange(count, dtype=np.uint64)
 
 
@@ -107,6 +107,8 @@ class LocalTokens:
 
     def encode(self, text: str) -> tuple[Ids, Offsets]:
         """Ids and first characters, special tokens in the text recognised, none added."""
+        # Halves of characters, which JSON allows and UTF-8 does not, count as question marks.
+        text = text.encode("utf-8", "replace").decode("utf-8")
         found = self._tokenizer.encode(text, add_special_tokens=False)
         ids = np.array(found.ids, dtype=np.uint64)
         begins = np.array([begin for begin, _ in found.offsets], dtype=np.int64)

@@ -235,7 +235,8 @@ class ParquetTrace:
     def _open(self) -> Any:
         arrow = _pyarrow()
         try:
-            return arrow.parquet.ParquetFile(self._path)
+            # Buffering ahead would keep all of the file that was read.
+            return arrow.parquet.ParquetFile(self._path, pre_buffer=False)
         except (arrow.ArrowException, OSError, ValueError) as error:
             raise ArgumentError(f"{self._path} is no Parquet file: {_said(error)}") from error
 

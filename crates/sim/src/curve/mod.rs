@@ -2,6 +2,7 @@
 
 pub mod edges;
 pub mod lru;
+pub mod scaled;
 pub mod spread;
 
 use crate::sample::jackknife::Estimate;

@@ -5,10 +5,10 @@
 //!                       └──► more than 0.05 % of all uses: heavy; stands for itself alone
 //! ```
 //! A block is watched with all of its uses or with none (spatial sampling, as SHARDS does:
-//! Waldspurger et al., FAST'15). When too many are watched the limit falls, and those above it are let go of.
-//! Heavy blocks would make such a sample a lottery, so they are taken out of it: found by counting
-//! (`heavy`), then each use counts once. Errors come from leaving out each group in turn
-//! (`jackknife`). While the limit has not fallen, everything is exact.
+//! Waldspurger et al., FAST'15). When too many are watched the limit falls, and those above it are
+//! let go of. Heavy blocks would make such a sample a lottery, so they are taken out of it: found
+//! by counting (`heavy`), then each use counts once. Errors come from leaving out each group in
+//! turn (`jackknife`). While the limit has not fallen, everything is exact.
 
 pub mod heavy;
 pub mod jackknife;

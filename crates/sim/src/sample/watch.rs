@@ -165,18 +165,25 @@ impl Watch {
         self.stack.touch(block, self.watched[block as usize].lane as usize);
     }
 
-    /// Keeps the bounds; to be called between requests. Numbers of blocks that are let go of are
-    /// given to others: those come as new.
-    pub fn settle(&mut self) {
-        if self.heavies > HEAVY_MAX {
-            self.demote();
-        }
-        if self.plain > self.watched_max {
-            self.lower();
-        }
+    /// Whether a watched block is heavy now.
+    pub fn is_heavy(&self, block: u32) -> bool {
+        usize::from(self.watched[block as usize].lane) == HEAVY_LANE
     }
 
-    fn demote(&mut self) {
+    /// Keeps the bounds; to be called between requests. Returns the blocks that are let go of:
+    /// their numbers are given to others, which come as new.
+    pub fn settle(&mut self) -> Vec<u32> {
+        let mut gone = Vec::new();
+        if self.heavies > HEAVY_MAX {
+            self.demote(&mut gone);
+        }
+        if self.plain > self.watched_max {
+            self.lower(&mut gone);
+        }
+        gone
+    }
+
+    fn demote(&mut self, gone: &mut Vec<u32>) {
         for (hash, block) in self.counters.demote() {
             self.heavies -= 1;
             if hash <= self.limit {
@@ -185,11 +192,12 @@ impl Watch {
                 self.stack.move_lane(block, group(hash));
             } else {
                 self.drop(hash, block);
+                gone.push(block);
             }
         }
     }
 
-    fn lower(&mut self) {
+    fn lower(&mut self, gone: &mut Vec<u32>) {
         let plain = |each: &Watched| usize::from(each.lane) < GROUPS;
         let mut hashes: Vec<u64> = self
             .numbers
@@ -210,6 +218,7 @@ impl Watch {
         for (hash, block) in above {
             self.plain -= 1;
             self.drop(hash, block);
+            gone.push(block);
         }
     }
 

@@ -131,8 +131,8 @@ impl TraceSketch {
         share
     }
 
-    /// Uses of this kind: heavy ones are counted; of the others a share is known, and how many there
-    /// are.
+    /// Uses of this kind: heavy ones are counted; of the others a share is known, and how many
+    /// there are.
     fn total(&self, sums: &Sums, by: usize, without: Option<usize>) -> f64 {
         let all = [self.totals.uses, self.totals.block_tokens][by] as f64;
         let plain = all - self.used[by].heavy;

@@ -5,10 +5,12 @@ from __future__ import annotations
 import cyclopts
 
 from keepwarm.cli.workload.anonymise import anonymise
+from keepwarm.cli.workload.curve import curve
 from keepwarm.cli.workload.describe import describe
 from keepwarm.cli.workload.replay import replay
 from keepwarm.cli.workload.simulate import simulate
 from keepwarm.cli.workload.size import size
+from keepwarm.cli.workload.synth import synth
 
 app = cyclopts.App(
     name="workload",
@@ -17,7 +19,9 @@ app = cyclopts.App(
     result_action="return_value",
 )
 app.command(describe)
+app.command(curve)
 app.command(simulate)
 app.command(size)
 app.command(replay)
 app.command(anonymise)
+app.command(synth)

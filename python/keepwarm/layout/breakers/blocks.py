@@ -15,6 +15,7 @@ _LABEL = re.compile(r"[^\w]*(?:[A-Za-z]{1,12}[ \t]*)?[#\[(]?\d{1,4}[\]).:]*[ \t]
 _GAP = re.compile(r"\n[ \t]*\n+")
 _BLOCK_CHARACTERS_MIN = 12
 _FIELDS_MAX = 48
+_FIELD_CHARACTERS_MAX = 1 << 19
 _Fields = list[tuple[int, Segment]]
 _Split = Callable[[str, int], list[tuple[int, int, str]]]
 
@@ -34,6 +35,8 @@ class Reordered:
 def blocks_in_text(found: Divergence) -> Reordered | None:
     """Paragraphs, else lines, of one field."""
     if not (found.is_in_text and found.is_shared_ground):
+        return None
+    if max(len(found.segment.text), len(found.their_segment.text)) > _FIELD_CHARACTERS_MAX:
         return None
     for split in (_paragraphs, _lines):
         reordered = _compare(found, split)

@@ -20,7 +20,7 @@ _SURE = rf"(?:{_ISO}|{_SLASH}|{_CLOCK}|(?:{_MONTH})\b\.?|(?:{_DAY})\b\.?)"
 _PART = rf"(?:{_SURE}|{_ZONE}|\d{{1,4}}(?:st|nd|rd|th)?\b|[AaPp]\.?[Mm]\b\.?)"
 #: A run of such parts, one of which can be nothing but a date or a time; or seconds since 1970.
 DATE = re.compile(
-    rf"(?<![A-Za-z0-9])(?=(?:{_PART}(?:[ ,T]{{0,2}}|,? at ))*?{_SURE})"
-    rf"{_PART}(?:(?:[ ,T]{{0,2}}|,? (?:at|of|the) ){_PART})*"
+    rf"(?<![A-Za-z0-9])(?=(?:{_PART}(?:[ ,T]{{0,2}}|,? at )){{0,12}}?{_SURE})"
+    rf"{_PART}(?:(?:[ ,T]{{0,2}}|,? (?:at|of|the) ){_PART}){{0,14}}"
     r"|(?<![\dA-Za-z])1[4-9]\d{8}(?:\d{3})?(?:\.\d+)?(?![\dA-Za-z])"
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Hashable
 
 from keepwarm.errors import ArgumentError
 from keepwarm.layout.breakers.about import About
@@ -22,6 +22,7 @@ ABOUT = About(
 )
 _BACK_CHARACTERS = 16_384
 _OPENERS_MAX = 24
+_VALUE_CHARACTERS_MAX = 1 << 17
 _decode = json.JSONDecoder().raw_decode
 
 
@@ -73,13 +74,15 @@ def _embedded(found: Divergence) -> tuple[int, int] | None:
         places.append(at)
     for place in reversed(places):
         one, other = _value(mine, place), _value(theirs, place - c + d)
-        if one and other and one[1] > c and other[1] > d and freeze(one[0]) == freeze(other[0]):
+        if one and other and one[1] > c and other[1] > d and one[0] == other[0]:
             return one[1], other[1]
     return None
 
 
-def _value(text: str, at: int) -> tuple[Any, int] | None:
+def _value(text: str, at: int) -> tuple[Hashable, int] | None:
+    """The JSON value that begins here, if it is not too large, and where it ends."""
     try:
-        return _decode(text, at)
+        value, length = _decode(text[at : at + _VALUE_CHARACTERS_MAX])
+        return freeze(value), at + length
     except (ValueError, RecursionError):
         return None

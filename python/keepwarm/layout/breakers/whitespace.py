@@ -18,6 +18,8 @@ ABOUT = About(
 )
 _SPACE = re.compile("[\\s\u200b\ufeff\u2060]+")
 _COMBINED_MAX = 4
+_NEAR = 256
+_FIELD_CHARACTERS_MAX = 1 << 19
 
 
 def rule(found: Divergence) -> Verdict | None:
@@ -28,7 +30,7 @@ def rule(found: Divergence) -> Verdict | None:
     c, d = found.spot.character, found.their_spot.character
     ends = None
     recovered = 0
-    if _normal(mine[max(0, c - 1) :]) == _normal(theirs[max(0, d - 1) :]):
+    if _is_same_form(mine[max(0, c - 1) :], theirs[max(0, d - 1) :]):
         ends = (len(mine), len(theirs))
         recovered = len(mine) - c
     ends = ends or _space(mine, c, theirs, d) or _letter(mine, c, theirs, d)
@@ -42,6 +44,14 @@ def rule(found: Divergence) -> Verdict | None:
         clean_text(one, is_last) == clean_text(other, is_last)
     )
     return Verdict(Breaker.WHITESPACE, found.skip(*ends), recovered, is_fixable=is_fixable)
+
+
+def _is_same_form(one: str, other: str) -> bool:
+    """Whether only the form differs; what is near is looked at first, since most differ there."""
+    if max(len(one), len(other)) > _FIELD_CHARACTERS_MAX:
+        return False
+    near = [_normal(text[:_NEAR])[: _NEAR // 4] for text in (one, other)]
+    return near[0] == near[1] and _normal(one) == _normal(other)
 
 
 def _normal(text: str) -> str:
