@@ -258,3 +258,24 @@ def test_a_p99_is_simulated_and_more_memory_is_not_slower(
     never = as_json(capsys, *arguments, "--target", "p99-ttft=1ms")
     assert never["answer"] == "none"
     assert "the P99 is still" in never["reason"]
+
+
+def test_the_readme_shows_what_is_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every line of its example comes from its own three commands."""
+    readme = (Path(__file__).parent.parent / "README.md").read_text("utf-8")
+    section = readme.partition("## Does it pay for my traffic?")[2].partition("\n## ")[0]
+    _, commands, _, shown, _ = section.split("```")
+    trace = tmp_path / "agents.parquet"
+    said = ""
+    for line in commands.strip().splitlines():
+        words = [word.replace("agents.parquet", str(trace)) for word in line.split()]
+        assert words[:2] == ["keepwarm", "workload"]
+        said += told(capsys, *words[2:])
+    printed = " ".join(said.split())
+    for block in shown.strip().split("\n\n"):
+        lines = block.splitlines()
+        whole = [" ".join(lines)] if lines[0].startswith("verdict") else lines
+        for part in (part for line in whole for part in line.split("(…)")):
+            assert " ".join(part.split()) in printed
