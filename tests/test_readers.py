@@ -173,6 +173,24 @@ def test_files_of_other_forms_or_clocks_are_refused_and_empty_ones_are_not(tmp_p
         open_trace([empty])
 
 
+def test_a_file_that_begins_out_of_order_is_put_in_order_with_others(tmp_path: Path) -> None:
+    def part(name: str, times: list[int]) -> Path:
+        rows = [{"timestamp": at, "input_length": 9, "hash_ids": [at]} for at in times]
+        return written(tmp_path, name, logs.lines(rows))
+
+    whole = part("whole", list(range(0, 200_000, 1000)))
+    late = part("late", [100_500, *range(100_501, 100_540), 50_500, 99_500])
+    source = open_trace([whole, late])
+    got = logs.all_of(source)
+    assert logs.check(got, 512) == 242
+    assert list(source.skipped().mended.values()) == [2]
+    early = part("late", [100_500, 50_500, 99_500])
+    source = open_trace([whole, early])
+    joined = parquet.joined(logs.all_of(source))
+    assert np.array_equal(joined.block_ids, np.sort(joined.block_ids))
+    assert source.skipped().mended == {}
+
+
 def test_files_of_one_name_are_told_apart(tmp_path: Path) -> None:
     paths = []
     for name in ("a", "b"):

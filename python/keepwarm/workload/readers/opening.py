@@ -78,6 +78,11 @@ class Input:
         """Whether it can be read only once."""
         return self._pipe is not None
 
+    def close(self) -> None:
+        """Lets go of a pipe that is not going to be read."""
+        if self._pipe is not None and self.path != "-":
+            self._pipe.close()
+
     def chunks(self, skips: Skips, on_read: OnRead | None = None) -> Iterator[bytes]:
         """Decompressed pieces of at most some MiB, from the beginning.
 
@@ -151,8 +156,7 @@ class Input:
         try:
             yield from _counted(self._pipe, on_read, taken)
         finally:
-            if self.path != "-":
-                self._pipe.close()
+            self.close()
 
     def _unpacked(
         self,

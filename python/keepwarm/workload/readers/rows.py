@@ -119,7 +119,7 @@ def in_order(items: Iterable[tuple[float, T]], skips: Skips, window: int = WINDO
         yield max(time_s, last_s), item
 
 
-def merged(logs: Sequence[tuple[float, Callable[[], Timed[T]]]]) -> Timed[T]:
+def merged(logs: Sequence[tuple[float, Callable[[], Timed[T]]]], skips: Skips) -> Timed[T]:
     """Several logs in order as one; each is opened when its first time is reached.
 
     So a thousand hourly files cost no more than one, and files of replicas at work at once are
@@ -127,6 +127,7 @@ def merged(logs: Sequence[tuple[float, Callable[[], Timed[T]]]]) -> Timed[T]:
     """
     waiting = sorted(enumerate(logs), key=lambda each: (each[1][0], each[0]), reverse=True)
     heads: list[tuple[float, int, T, Timed[T]]] = []
+    last_s = -math.inf
     while heads or waiting:
         while waiting and (not heads or waiting[-1][1][0] <= heads[0][0]):
             place, (_, start) = waiting.pop()
@@ -137,7 +138,10 @@ def merged(logs: Sequence[tuple[float, Callable[[], Timed[T]]]]) -> Timed[T]:
         if not heads:
             continue
         time_s, place, item, items = heads[0]
-        yield time_s, item
+        if time_s < last_s:  # its log begins before the time that it was opened for
+            skips.mend(CLOCK_RAN_BACK)
+        last_s = max(time_s, last_s)
+        yield last_s, item
         following = next(items, None)
         if following is None:
             heapq.heappop(heads)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
+from itertools import islice
 from typing import Protocol, runtime_checkable
 
 from keepwarm.errors import ArgumentError
@@ -12,6 +13,9 @@ from keepwarm.workload.readers.opening import Input, OnRead
 from keepwarm.workload.readers.rows import Row, T, Timed, batched, in_order, merged
 from keepwarm.workload.readers.skips import Skips
 from keepwarm.workload.trace import Batch, Progress, Skipped, TraceInfo
+
+#: Rows of a log that are looked at for its first time, where there are several logs.
+_PEEKED = 32
 
 
 class RowReader(Protocol):
@@ -76,9 +80,9 @@ class LogTrace:
             return in_order(reader.read(log, skips, on_read), skips)
 
         def peek(log: Input) -> Timed[Row]:
-            return in_order(self._make().read(log, Skips(), None), Skips())
+            return self._make().read(log, Skips(), None)
 
-        yield from merged(starts_of(self._logs, read, skips, meter, peek))
+        yield from merged(starts_of(self._logs, read, skips, meter, peek), skips)
 
 
 def starts_of(
@@ -86,11 +90,11 @@ def starts_of(
     read: Callable[[Input, Skips, OnRead | None], Timed[T]],
     skips: Skips,
     meter: Meter,
-    peek: Callable[[Input], Timed[T]] | None = None,
+    peek: Callable[[Input], Timed[T]],
 ) -> list[tuple[float, Callable[[], Timed[T]]]]:
     """Each log's first time, and how to read it from its beginning.
 
-    `peek` reads without remembering anything; without it, `read` is such.
+    `peek` reads without remembering anything, and in the log's own order.
     """
     starts: list[tuple[float, Callable[[], Timed[T]]]] = []
     for place, log in enumerate(logs):
@@ -102,10 +106,9 @@ def starts_of(
             first = next(items, None)
             starts.append((first[0] if first else 0.0, partial(_again, first, items)))
             continue
-        looking = peek(log) if peek is not None else read(log, Skips(), None)
-        with closing(looking):
-            first = next(looking, None)
-        starts.append((first[0] if first else 0.0, begin))
+        with closing(peek(log)) as looking:
+            first_s = min((time_s for time_s, _ in islice(looking, _PEEKED)), default=0.0)
+        starts.append((first_s, begin))
     return starts
 
 

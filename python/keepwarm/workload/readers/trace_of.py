@@ -26,7 +26,7 @@ from keepwarm.workload.readers import (
 from keepwarm.workload.readers.detect import Format, told
 from keepwarm.workload.readers.opening import Input
 from keepwarm.workload.readers.request_log import Fields
-from keepwarm.workload.readers.rows import in_order, merged
+from keepwarm.workload.readers.rows import Timed, in_order, merged
 from keepwarm.workload.readers.skips import Skips
 from keepwarm.workload.readers.source import LogTrace, Meter, RowReader, nothing_read, starts_of
 from keepwarm.workload.readers.text_rows import Requests, TextRows, notes_on, sample, timed
@@ -144,8 +144,11 @@ class RequestLog:
             found = requests(log, skips, on_read, fields)
             return in_order(timed(found), skips, _TEXT_WINDOW)
 
+        def peek(log: Input) -> Timed[LoggedRequest]:
+            return timed(requests(log, Skips(), None, fields))
+
         meter = Meter(self._logs, progress)
-        for _, request in merged(starts_of(self._logs, read, skips, meter)):
+        for _, request in merged(starts_of(self._logs, read, skips, meter, peek), skips):
             is_empty = False
             yield request
         self._skipped = skips.seal()
@@ -171,6 +174,15 @@ def opened(paths: Paths) -> list[Input]:
 def _told(paths: Paths, named: str | None) -> tuple[list[Input], Format, dict[str, Any]]:
     """The logs that are not empty, their one format, and the first one's first record."""
     logs = opened(paths)
+    try:
+        return _form_of(logs, named)
+    except ArgumentError:
+        for log in logs:
+            log.close()
+        raise
+
+
+def _form_of(logs: list[Input], named: str | None) -> tuple[list[Input], Format, dict[str, Any]]:
     filled = [log for log in logs if log.head().strip()] or logs[:1]
     form, record = told(filled[0], named)
     if form is Format.WEKA:  # each is looked at when it is read, whole
