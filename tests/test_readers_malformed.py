@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
 import pickle
 import random
+import tarfile
 import tracemalloc
 import zipfile
 from collections.abc import Callable
@@ -311,3 +313,36 @@ def test_whatever_is_wrong_it_is_counted_or_refused(name: str, tmp_path: Path) -
             assert "\n" not in refused
         path.unlink()
     assert read > 50
+
+
+def test_a_damaged_archive_gives_what_came_before_or_is_refused(tmp_path: Path) -> None:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        for place in range(4):
+            data = json.dumps(logs.weka_document(f"s{place}", 100 + place)).encode()
+            member = tarfile.TarInfo(f"traces/trace_{place}.json")
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    content = packed.getvalue()
+    read = 0
+    for seed in range(200):
+        rng = random.Random(f"{logs.SEED} {seed}")
+        spoiled = bytearray(content)
+        for _ in range(rng.randint(1, 6)):
+            at = rng.randrange(len(spoiled) + 1)
+            if rng.random() < 0.4:
+                del spoiled[at : at + rng.randint(1, 700)]
+            else:
+                spoiled[at : at + rng.randint(0, 512)] = rng.choices(b"01234567 /x\0", k=99)
+        path = tmp_path / "sessions.tar"
+        path.write_bytes(spoiled)
+        try:
+            read += whole_trace(path, rng.choice([None, "weka"]))
+        except ArgumentError as error:
+            said = str(error)
+        except Exception as error:
+            raise AssertionError(f"seed {seed}") from error
+        else:
+            said = ""
+        assert "\n" not in said, seed
+    assert read > 500

@@ -21,7 +21,7 @@ BAR = 30
 
 
 def curve(
-    traces: Annotated[tuple[str, ...], Parameter(negative=())],
+    traces: Annotated[tuple[str, ...], Parameter(negative=(), allow_leading_hyphen=True)],
     /,
     *,
     policy: Literal["lru", "fifo", "lfu", "s3fifo", "adaptive"] = "lru",
