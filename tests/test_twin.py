@@ -28,6 +28,7 @@ from keepwarm.workload.twin import NodeFlash, NodeModel, NodeTwin
 from node_replay import Asker, ask_at_once, batch_of
 from nodes import LocalNode, make, short_folder
 from numpy.typing import NDArray
+from test_workload_verbs import as_json, told, written
 from trace_models import MemoryTrace
 
 SEED = int(os.environ.get("KEEPWARM_TEST_SEED", "20261201"))
@@ -188,6 +189,28 @@ def test_simulate_takes_a_node_for_dram_and_flash() -> None:
             simulate(trace, Settings(levels=(wrong,), node=model))
     with pytest.raises(ArgumentError, match="a node takes 1 to"):
         simulate(trace, Settings(levels=(), node=replace(model, block_bytes=1 << 30)))
+
+
+def test_the_verb_takes_a_node(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace = synthetic.chat(60, SEED, block_tokens=64)
+    path = written(trace, tmp_path / "chats.jsonl")
+    size = ("--capacity", f"dram={150 * PAGE}B", "--capacity", f"flash={9 * 4 * MIB}B")
+    node = ("--as-node", "all", "--policy", "adaptive", "--kv-bytes-per-token", str(PAGE // 64))
+    found = as_json(capsys, "simulate", path, *size, *node)
+    flash = NodeFlash(9 * 4 * MIB, None, "all")
+    batch = batch_of(trace.requests)
+    wanted = NodeTwin(NodeModel(150 * PAGE, PAGE, "adaptive", flash)).serve(batch).sum(axis=0)
+    rates = found["hit_rate"]["by_tier"]
+    assert [rates["dram"]["block"], rates["flash"]["block"]] == pytest.approx(
+        wanted / len(batch.block_ids)
+    )
+    assert found["settings"]["node"]["flash"]["admission"] == "all"
+    for wrong, says in (
+        (("--capacity", "dram=unbounded"), "of given sizes"),
+        (("--capacity", "flash=1GiB"), "of given sizes"),
+        ((*size, "--ttl", "5m"), "without --ttl"),
+    ):
+        assert says in " ".join(told(capsys, "simulate", path, *wrong, *node, code=2).split())
 
 
 class Served:
