@@ -10,6 +10,7 @@
 //! A request's blocks are there for the next one from its arrival on: that its prefill takes a
 //! while is not seen by memories. Answers are not modelled.
 
+use crate::cache::SLOTS_MAX;
 use crate::costs::{Costs, Links, tokens_by_tier};
 use crate::hierarchy::Hierarchy;
 use crate::interner::Interner;
@@ -42,7 +43,7 @@ pub struct FleetSettings {
     pub block_tokens: u32,
 }
 
-/// All numbers for distinct blocks are taken.
+/// More distinct blocks than a cache has slots for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooManyBlocks;
 
@@ -130,7 +131,8 @@ impl Fleet {
     fn number(&mut self, ids: &[u64]) -> Result<(), TooManyBlocks> {
         self.numbers.clear();
         for id in ids {
-            self.numbers.push(self.interner.number(*id).ok_or(TooManyBlocks)?);
+            let number = self.interner.number(*id).filter(|number| *number < SLOTS_MAX);
+            self.numbers.push(number.ok_or(TooManyBlocks)?);
         }
         Ok(())
     }

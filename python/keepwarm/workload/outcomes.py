@@ -143,6 +143,15 @@ class SimulationResult:
         spent = float(self.prefill_s[first:].sum()) * self.costs.gpus
         return {"spent": spent, "without": float(without), "saved": float(without) - spent}
 
+    def money(self) -> dict[str, float | str] | None:
+        """What those GPU-seconds cost; nothing else is in it. None without a cost model."""
+        seconds = self.gpu_seconds()
+        if self.costs is None or seconds is None:
+            return None
+        price = self.costs.gpu_second()
+        cost: dict[str, float | str] = {name: price * each for name, each in seconds.items()}
+        return {"currency": self.costs.prices.currency, **cost}
+
     def to_json(self) -> dict[str, Any]:
         """Everything but single requests; documented in docs/workload.md."""
         first = self.first_counted
@@ -184,12 +193,14 @@ class SimulationResult:
 
     def _seconds(self, first: int) -> dict[str, Any]:
         if self.costs is None:
-            return {"ttft_s": None, "restore_s": None, "wait_s": None, "gpu_s": None, "costs": None}
+            names = ("ttft_s", "restore_s", "wait_s", "gpu_s", "gpu_money", "costs")
+            return dict.fromkeys(names)
         return {
             "ttft_s": _spread(self.ttft_s[first:]),
             "restore_s": _spread(self.restore_s[first:]),
             "wait_s": _spread(self.wait_s[first:]),
             "gpu_s": self.gpu_seconds(),
+            "gpu_money": self.money(),
             "costs": self.costs.as_json(),
         }
 

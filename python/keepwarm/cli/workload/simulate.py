@@ -330,6 +330,11 @@ def _rows(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
             f"{gpu['spent']:,.0f} GPU-seconds; without any memory {gpu['without']:,.0f}: "
             f"{100 * saved:.1f} % saved",
         )
+        money = found["gpu_money"]
+        yield (
+            "their price",
+            f"{money['spent']:,.2f} {money['currency']}; {money['saved']:,.2f} saved",
+        )
 
 
 def _tiers(found: dict[str, Any]) -> Any:
