@@ -105,6 +105,7 @@ def test_memory_is_bounded_whatever_comes() -> None:
         assert profile.held_characters <= limits.characters or profile.held_requests == 1
     held = profile._window
     assert len(held._tenants) <= 7
+    assert held.segments == sum(len(prompt.segments) for _, prompt in held._order)
     count = 0
     for group in held._tenants.values():
         nodes = list(group.roots.values())
@@ -118,6 +119,15 @@ def test_memory_is_bounded_whatever_comes() -> None:
     assert count <= 50 * 12
     texts = sum(len(s.text) for g in held._tenants.values() for s in g.stretches.values())
     assert texts == held.characters
+
+
+def test_long_histories_leave_less_room_for_others() -> None:
+    profile = Profile(Settings(limits=Limits(segments=2_000)))
+    for number in range(40):
+        messages = [{"role": "user", "content": f"{k}"} for k in range(10 * number)]
+        profile.observe(chat(f"a:{number}", messages))
+        assert profile._window.segments <= 2_000
+    assert profile.held_requests < 5
 
 
 def test_a_window_too_small_is_refused() -> None:

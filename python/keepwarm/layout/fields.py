@@ -24,6 +24,7 @@ MEDIA_TOKENS = 256  # sound, video, files
 _REASONING_KEYS = ("reasoning_content", "reasoning")
 _MEDIA_TYPES = {"audio", "audio_url", "document", "file", "image", "image_url", "input_audio"}
 _MEDIA_TYPES |= {"input_file", "input_image", "video", "video_url"}
+_ROLES = {"developer": "system", "function": "tool"}
 _encode = msgspec.json.Encoder().encode
 
 
@@ -136,8 +137,8 @@ def _completion(body: Mapping[str, Any]) -> Turn:
 
 def _message(message: Mapping[str, Any], pointer: str, markers: bool) -> Iterator[Turn]:
     """One message; Anthropic's tool results become turns of their own."""
-    role = message.get("role")
-    role = {"developer": "system", "function": "tool"}.get(str(role), str(role))
+    role = str(message.get("role"))
+    role = _ROLES.get(role, role)
     turn = Turn(role, pointer)
     for key in _REASONING_KEYS:
         if isinstance(message.get(key), str) and message[key]:

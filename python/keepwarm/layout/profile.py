@@ -146,7 +146,7 @@ class Profile:
                     lines.extend(stretch.lines())
             stretches.append(stretch)
         segments = [
-            each if each.text is kept.text else each._replace(text=kept.text)
+            each if each.text is kept.text else Segment(kept.text, *each[1:])
             for each, kept in zip(rendered.segments, stretches, strict=True)
         ]
         sent: frozenset[str] = frozenset()
@@ -160,6 +160,7 @@ class Profile:
             session=request.session,
             identity=identity_of(request),
             segments=segments,
+            starts=rendered.starts,
             stretches=stretches,
             media=media_of(request, segments),
             reasoning_sent=sent,

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from keepwarm.layout.fields import Kind, json_text
-from keepwarm.layout.rendering import Rendered, Segment
+from keepwarm.layout.rendering import Segment
 from keepwarm.layout.requests import LoggedRequest
 
 _LINE_CHARACTERS_MIN = 16
@@ -73,6 +73,7 @@ class Prompt:
     session: str | None
     identity: Identity
     segments: list[Segment]
+    starts: list[int]  # where each segment begins, and, last, the prompt's length
     stretches: list[Stretch]
     media: dict[str, Media]
     reasoning_sent: frozenset[str]  # pointers of reasoning that the body has
@@ -86,11 +87,6 @@ class Prompt:
     def holds(self) -> frozenset[int]:
         """Its stretches, by identity."""
         return frozenset(map(id, self.stretches))
-
-    @cached_property
-    def starts(self) -> list[int]:
-        """Where each segment begins in the prompt, and, last, the prompt's length."""
-        return Rendered(self.segments).starts
 
     @cached_property
     def messages(self) -> list[Message]:

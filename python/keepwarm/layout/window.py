@@ -1,7 +1,7 @@
 """Recent requests, found again by what they share: the memory of the divergence engine.
 
-Bounded by requests and by characters of distinct text; the oldest request goes first. Each tenant
-has a window of its own, so that nothing is ever compared across tenants.
+Bounded by requests, their segments and characters of distinct text; the oldest goes first. Each
+tenant has a window of its own, so that nothing is ever compared across tenants.
 """
 
 from __future__ import annotations
@@ -21,15 +21,19 @@ _VOTED_MAX = 4
 class Limits:
     """What the engine may hold. Fewer requests: a cause that returns rarely is not seen.
 
-    More: memory, about 2 bytes for each character of text, and 20 KB for each request.
+    More: memory, about 2 bytes for each character of text (4 outside the basic plane), and 300 for
+    each segment of a request; the defaults come to 500 MB at most.
     """
 
     requests: int = 4096
-    characters: int = 64 << 20
+    characters: int = 64 << 20  # of distinct text
+    segments: int = 1 << 20  # fields and what stands between them, of all requests
 
     def __post_init__(self) -> None:
-        if self.requests < 2 or self.characters < 1 << 16:
-            raise ArgumentError("a window needs 2 requests and 65,536 characters at least")
+        if self.requests < 2 or self.characters < 1 << 16 or self.segments < 1 << 10:
+            raise ArgumentError(
+                "a window needs 2 requests, 65,536 characters and 1,024 segments at least"
+            )
 
 
 @dataclass(slots=True, eq=False)
@@ -69,6 +73,7 @@ class Window:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.characters = 0
+        self.segments = 0
         self._tenants: OrderedDict[str, _Tenant] = OrderedDict()
         self._order: deque[tuple[str, Prompt]] = deque()
 
@@ -119,15 +124,17 @@ class Window:
         previous = group.sessions.get(prompt.session) if prompt.session is not None else None
         if previous is not None and previous not in chosen:
             chosen.append(previous)
+        front, rest = 0, []
+        for segment, stretch in zip(prompt.segments, prompt.stretches, strict=True):
+            if segment.role in ("tools", "system"):
+                front += len(segment.text)
+            else:
+                rest.append((id(stretch), len(segment.text)))
         scored = []
         for each in chosen:
             holds = each.holds
-            whole = sum(
-                len(segment.text)
-                for segment, stretch in zip(prompt.segments, prompt.stretches, strict=True)
-                if segment.role in ("tools", "system") or id(stretch) in holds
-            )
-            scored.append((whole + shared_lines[each], each))
+            whole = sum([length for stretch_id, length in rest if stretch_id in holds])
+            scored.append((front + whole + shared_lines[each], each))
         return sorted(scored, key=lambda pair: -pair[0])
 
     def add(self, tenant: str, prompt: Prompt) -> None:
@@ -149,11 +156,17 @@ class Window:
         if prompt.session is not None:
             group.sessions[prompt.session] = prompt
         group.count += 1
+        self.segments += len(prompt.segments)
         self._order.append((tenant, prompt))
-        while len(self._order) > 1 and (
-            len(self._order) > self.limits.requests or self.characters > self.limits.characters
-        ):
+        while len(self._order) > 1 and self._is_over():
             self._forget(*self._order.popleft())
+
+    def _is_over(self) -> bool:
+        return (
+            len(self._order) > self.limits.requests
+            or self.characters > self.limits.characters
+            or self.segments > self.limits.segments
+        )
 
     def _of(self, tenant: str) -> _Tenant:
         found = self._tenants.get(tenant)
@@ -192,6 +205,7 @@ class Window:
         if prompt.session is not None and group.sessions.get(prompt.session) is prompt:
             del group.sessions[prompt.session]
         prompt.path.nodes.clear()
+        self.segments -= len(prompt.segments)
         group.count -= 1
         if not group.count:
             del self._tenants[tenant]

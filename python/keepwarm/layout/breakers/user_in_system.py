@@ -6,6 +6,7 @@ from keepwarm.layout.breakers.about import About
 from keepwarm.layout.breakers.spans import agrees, line_end, line_start
 from keepwarm.layout.divergence import Divergence, Verdict
 from keepwarm.layout.findings import Breaker
+from keepwarm.layout.window import common_length
 
 ABOUT = About(
     Breaker.USER_IN_SYSTEM,
@@ -14,6 +15,7 @@ ABOUT = About(
 )
 _LINES_MAX = 12
 _SKIPPED_MAX = 600
+_SHARED_MIN = 48
 
 
 def rule(found: Divergence) -> Verdict | None:
@@ -25,6 +27,9 @@ def rule(found: Divergence) -> Verdict | None:
     ends = _same_line(mine, c, theirs, d) or _later_line(mine, c, theirs, d)
     if ends is None or max(ends[0] - c, ends[1] - d) > _SKIPPED_MAX:
         return None
+    shared = common_length(mine, ends[0], theirs, ends[1])
+    if shared < min(_SHARED_MIN, len(mine) - ends[0]):
+        return None  # some words in common, no text that all share
     line = mine.count("\n", 0, c)
     context = hash((found.segment.pointer, line, mine[ends[0] : line_end(mine, ends[0])]))
     begin, their_begin = line_start(mine, c), line_start(theirs, d)
