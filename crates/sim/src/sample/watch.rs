@@ -266,3 +266,51 @@ impl Ranks {
         Ranks { without, all: surely + f64::from(plain) / rate }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_watched_is_bounded_and_stands_for_all() {
+        let mut watch = Watch::new(7, 4_096);
+        let (mut weight, mut uses) = (0.0, 0);
+        for request in 0..100_000_u64 {
+            // Two heavy blocks, then ten that nobody else uses.
+            let own = (0..10).map(|i| 1_000 + request * 10 + i);
+            let met: Vec<Met> = [1, 2]
+                .into_iter()
+                .chain(own)
+                .enumerate()
+                .filter_map(|(position, id)| watch.meet(id, position as u32))
+                .collect();
+            weight += met.iter().map(|each| each.weight).sum::<f64>();
+            uses += 12;
+            met.iter().rev().for_each(|each| watch.touch(each.block));
+            watch.settle();
+            assert!(watch.len().0 <= 4_096);
+        }
+        let (plain, heavy) = watch.len();
+        assert_eq!((heavy, watch.uses()), (2, uses));
+        assert!((3_072..=4_096).contains(&plain), "{plain} plain blocks");
+        assert!(watch.watched.len() < 4_096 + 16, "numbers are given again");
+        let distinct = plain as f64 / watch.rate();
+        assert!((distinct / 1e6 - 1.0).abs() < 0.06, "{distinct} distinct blocks");
+        assert!((weight / uses as f64 - 1.0).abs() < 0.06, "{weight} uses");
+    }
+
+    #[test]
+    fn ranks_are_exact_while_all_are_watched() {
+        let mut watch = Watch::new(1, WATCHED_MAX);
+        for id in 0..1_000 {
+            let met = watch.meet(id, 0).expect("all are watched");
+            assert!(met.is_new && met.weight == 1.0);
+            watch.touch(met.block);
+        }
+        for id in 0..1_000 {
+            let met = watch.meet(id, 0).expect("all are watched");
+            assert!(!met.is_new);
+            assert_eq!(watch.ranks(met.block).all, 1_000.0 - id as f64);
+        }
+    }
+}
