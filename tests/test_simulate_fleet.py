@@ -143,6 +143,15 @@ def test_the_planner_restores_what_is_faster_and_computes_the_rest() -> None:
     assert planned.recomputed_tokens.tolist() == [8, 4]
 
 
+def test_how_busy_replicas_are() -> None:
+    """Two prompts of 8 s within the 10 s that one replica has, and the 20 s that two have."""
+    for replicas, busy in ((1, 1.6), (2, 0.8)):
+        trace = Listed(["AB", "CD"], times_s=[0, 10])
+        assert run(trace, DEVICE, replicas=replicas, costs=costs()).busy() == busy
+    assert run(Listed(["AB", "CD"]), DEVICE, costs=costs()).busy() is None
+    assert run(Listed(["AB"], times_s=[5]), DEVICE).busy() is None
+
+
 def test_quantiles_are_values_that_occurred() -> None:
     trace = Listed(["A"] * 10, times_s=[100.0 * number for number in range(10)])
     found = run(trace, DEVICE, costs=costs()).to_json()

@@ -152,10 +152,10 @@ def test_merged_coding_agents_of_the_archive() -> None:
     path = find(WEKA_FILE)
     if path is None:
         pytest.skip(f"{WEKA_FILE} is not there: set KEEPWARM_TRACES")
-    source, requests = _listed(path, 40), weka_requests(path, 40).requests
-    for capacity in (4_000, 16_000):
-        lru = run(source, "lru", capacity).hit_rate()
-        other = replay(requests, capacity)
-        assert (lru.block, lru.token) == (other.by_block(), other.by_token())
-        assert run(source, "opt", capacity).hit_rate().token > lru.token
-        assert run(source, "default", capacity).hit_rate().block > lru.block - 0.01
+    source, requests = _listed(path, 20), weka_requests(path, 20).requests
+    capacity = 4_000
+    lru = run(source, "lru", capacity).hit_rate()
+    other = replay(requests, capacity)
+    assert (lru.block, lru.token) == (other.by_block(), other.by_token())
+    assert run(source, "opt", capacity).hit_rate().token > lru.token
+    assert run(source, "default", capacity).hit_rate().block > lru.block - 0.01

@@ -83,6 +83,7 @@ class SimulationResult:
     replicas: int
     count_from: float
     distinct_blocks: int
+    span_s: float  # from the first arrival to the last
     replica: Integers  # which one served it
     input_tokens: Integers
     blocks: Integers  # known ones of its prompt
@@ -152,6 +153,16 @@ class SimulationResult:
         cost: dict[str, float | str] = {name: price * each for name, each in seconds.items()}
         return {"currency": self.costs.prices.currency, **cost}
 
+    def busy(self) -> float | None:
+        """Prefill seconds over all replicas' seconds between the first arrival and the last.
+
+        From 1 on queues only grow: times to the first token then say how long the trace is, and no
+        more. None without a cost model, and where all arrive at once.
+        """
+        if self.costs is None or self.span_s <= 0:
+            return None
+        return float(self.prefill_s.sum()) / (self.span_s * self.replicas)
+
     def to_json(self) -> dict[str, Any]:
         """Everything but single requests; documented in docs/workload.md."""
         first = self.first_counted
@@ -193,9 +204,10 @@ class SimulationResult:
 
     def _seconds(self, first: int) -> dict[str, Any]:
         if self.costs is None:
-            names = ("ttft_s", "restore_s", "wait_s", "gpu_s", "gpu_money", "costs")
+            names = ("busy", "ttft_s", "restore_s", "wait_s", "gpu_s", "gpu_money", "costs")
             return dict.fromkeys(names)
         return {
+            "busy": self.busy(),
             "ttft_s": _spread(self.ttft_s[first:]),
             "restore_s": _spread(self.restore_s[first:]),
             "wait_s": _spread(self.wait_s[first:]),

@@ -127,9 +127,10 @@ def simulate(
         foresight=foresight,
         node=_node(settings),
     )
-    requests = unknown = 0
+    requests, unknown, span_s = 0, 0, 0.0
     for batch in source.batches(progress):
         simulation.feed(batch)
+        span_s = float(batch.times_s[-1]) if len(batch) else span_s
         requests += len(batch)
         unknown += len(batch) - int(np.count_nonzero(batch.sessions))
     found, distinct = simulation.finish()
@@ -142,6 +143,7 @@ def simulate(
         replicas=settings.replicas,
         count_from=settings.count_from,
         distinct_blocks=distinct,
+        span_s=span_s,
         **columns(found),
     )
 

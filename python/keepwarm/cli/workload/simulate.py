@@ -330,6 +330,9 @@ def _rows(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
             f"{gpu['spent']:,.0f} GPU-seconds; without any memory {gpu['without']:,.0f}: "
             f"{100 * saved:.1f} % saved",
         )
+        if (busy := found["busy"]) is not None:
+            full = ": queues only grow, give more --replicas" if busy >= 1 else ""
+            yield "replicas busy", f"{100 * busy:.0f} % of the time{full}"
         money = found["gpu_money"]
         yield (
             "their price",
