@@ -19,7 +19,7 @@ PEERS ?= mooncake valkey
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .PHONY: help setup demo demo-vllm check test test-rust test-python test-engine engine soak bench bench-record bench-peers fuzz \
-	fmt lock lock-peers lock-engine wheel clean
+	browser fmt lock lock-peers lock-engine wheel clean
 
 help: ## list these verbs
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,6 +64,10 @@ test-engine: engine ## tests with a real vLLM on the CPU (FILES="tests/engine/te
 
 engine: setup ## install the pinned vLLM for the CPU into an environment of its own (about 4 minutes, once)
 	$(BIN)/python -m keepwarm.engines
+
+browser: ## a headless Chromium for the tests that look at pages (Debian's package, as root); without it they are skipped
+	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || { \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium; }
 
 soak: setup ## the full sizes, an hour or two; appends to soak/RESULTS.md
 	soak/run.sh

@@ -8,6 +8,7 @@ from keepwarm.cli.workload.anonymise import anonymise
 from keepwarm.cli.workload.curve import curve
 from keepwarm.cli.workload.describe import describe
 from keepwarm.cli.workload.replay import replay
+from keepwarm.cli.workload.report import report
 from keepwarm.cli.workload.simulate import simulate
 from keepwarm.cli.workload.size import size
 from keepwarm.cli.workload.synth import synth
@@ -22,6 +23,7 @@ app.command(describe)
 app.command(curve)
 app.command(simulate)
 app.command(size)
+app.command(report)
 app.command(replay)
 app.command(anonymise)
 app.command(synth)

@@ -1,0 +1,60 @@
+"""JSON that other commands wrote, told apart by what it says of itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from keepwarm.errors import ArgumentError
+
+#: A document larger than this is no result of a command.
+BYTES_MAX = 64 << 20
+#: What a report takes in, and the command that writes it.
+KINDS = {
+    "endpoints": "keepwarm workload replay --against",
+    "node": "keepwarm workload replay --node",
+    "lint": "keepwarm lint --json",
+    "bench": "keepwarm bench --json",
+}
+
+
+def read(paths: Sequence[Path]) -> dict[str, dict[str, Any]]:
+    """The documents by kind. Raises ArgumentError for what is none, and for two of a kind."""
+    found: dict[str, dict[str, Any]] = {}
+    for path in paths:
+        document = _load(path)
+        kind = _kind(document)
+        if kind is None:
+            known = ", ".join(KINDS.values())
+            raise ArgumentError(f"{path} is no result that a report can show; it takes: {known}")
+        if kind in found:
+            raise ArgumentError(f"{path} is a second result of {KINDS[kind]}; give one")
+        found[kind] = document
+    return found
+
+
+def _load(path: Path) -> dict[str, Any]:
+    try:
+        if path.stat().st_size > BYTES_MAX:
+            raise ArgumentError(f"{path} has more than {BYTES_MAX >> 20} MiB: it is no result")
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ArgumentError(f"{path}: {error.strerror or error}") from None
+    except (ValueError, RecursionError) as error:
+        raise ArgumentError(f"{path} is not JSON: {type(error).__name__}") from None
+    if not isinstance(document, dict):
+        raise ArgumentError(f"{path} is not a JSON object")
+    return document
+
+
+def _kind(document: dict[str, Any]) -> str | None:
+    kind = document.get("kind")
+    if document.get("form") == "keepwarm-replay/1" and kind in ("endpoints", "node"):
+        return str(kind)
+    if kind == "keepwarm.lint":
+        return "lint"
+    if "shm_get_over_memcpy" in document and "machine" in document:
+        return "bench"
+    return None

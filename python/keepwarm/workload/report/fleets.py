@@ -1,0 +1,122 @@
+"""One fleet, simulated three times over the same arrivals: engines alone, each with a memory of its
+own, and all with a shared one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from keepwarm.workload.costs import CostModel
+from keepwarm.workload.outcomes import SimulationResult
+from keepwarm.workload.simulate import Level, Router, Settings, simulate
+from keepwarm.workload.trace import Progress, TraceSource
+
+#: Share of their time that the replicas of a fleet compute prompts, where no number is given.
+BUSY = 0.6
+
+#: What is compared, in the order of the report.
+KINDS: Mapping[str, str] = {
+    "alone": "engines alone",
+    "local": "a memory for each replica",
+    "shared": "one shared memory",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FleetShape:
+    """The fleet that the report simulates."""
+
+    replicas: int | None  # None: as many as the traffic needs
+    router: Router
+    engine_bytes: int  # each replica's own KV memory
+    memory_bytes: int | None  # None: what sizing says leaves most
+
+
+@dataclass(frozen=True, slots=True)
+class Fleets:
+    """The three simulations, and each request's session."""
+
+    shape: FleetShape
+    replicas: int
+    memory_bytes: int
+    results: Mapping[str, SimulationResult]
+    unbounded: SimulationResult  # engines alone, if they never forgot
+    sessions: NDArray[np.uint64]
+
+    def ttft(self, kind: str, name: str) -> float | None:
+        """Seconds to the first token at `p50`, `p90` or `p99`."""
+        spread = self.results[kind].to_json()["ttft_s"]
+        return None if spread is None else float(spread[name])
+
+    def cross_replica_rate(self) -> float | None:
+        """Served by another replica than the session's request before. None: no sessions."""
+        order = np.argsort(self.sessions, kind="stable")
+        sessions, replicas = self.sessions[order], self.results["alone"].replica[order]
+        follows = (sessions[1:] == sessions[:-1]) & (sessions[1:] != 0)
+        if not follows.any():
+            return None
+        return float(np.mean((replicas[1:] != replicas[:-1])[follows]))
+
+    def device_eviction_rate(self) -> float | None:
+        """Of tokens that a replica had computed before, those its memory had let go of."""
+        had = int(self.unbounded.hit_tokens.sum(dtype=np.uint64))
+        has = int(self.results["alone"].hit_tokens.sum(dtype=np.uint64))
+        return (had - has) / had if had else None
+
+    def restore_over_recompute(self) -> float | None:
+        """Mean over tokens restored from the shared memory; None: nothing was."""
+        result = self.results["shared"]
+        costs = result.costs
+        assert costs is not None
+        restored = result.hit_tokens[2:].sum(axis=0).astype(np.float64)
+        device = result.hit_tokens[:2].sum(axis=0).astype(np.float64)
+        positions = restored * device + restored * (restored - 1) / 2
+        computed = costs.prefill_token_s * restored + costs.prefill_position_s * positions
+        total = float(computed.sum())
+        return float(result.restore_s[restored > 0].sum()) / total if total > 0 else None
+
+
+def replicas_for(prefill_s: float, span_s: float) -> int:
+    """So few replicas that their GPUs have `BUSY` of the time to compute without any memory."""
+    return max(2, math.ceil(prefill_s / max(span_s, 1.0) / BUSY))
+
+
+def simulate_fleets(
+    source: TraceSource,
+    shape: FleetShape,
+    replicas: int,
+    memory_bytes: int,
+    costs: CostModel,
+    progress: Progress | None = None,
+) -> Fleets:
+    """Reads the trace five times."""
+    block_bytes = source.info.block_tokens * costs.kv_bytes_per_token
+    engine = max(1, int(shape.engine_bytes / block_bytes))
+    memory = max(replicas, int(memory_bytes / block_bytes))
+    device = Level(tier="device", capacity_blocks=engine, policy="lru")
+    dram = Level(tier="dram", capacity_blocks=memory)
+
+    def run(levels: tuple[Level, ...], *, shared: bool) -> SimulationResult:
+        settings = Settings(
+            levels=levels,
+            replicas=replicas,
+            router=shape.router,
+            shared=shared,
+            costs=costs,
+            planned=True,
+        )
+        return simulate(source, settings, progress)
+
+    results = {
+        "alone": run((device,), shared=False),
+        "local": run((device, dram), shared=False),
+        "shared": run((device, dram), shared=True),
+    }
+    unbounded = run((Level(tier="device", policy="lru"),), shared=False)
+    sessions = [batch.sessions for batch in source.batches()]
+    known = np.concatenate(sessions) if sessions else np.zeros(0, np.uint64)
+    return Fleets(shape, replicas, memory_bytes, results, unbounded, known)

@@ -1,0 +1,308 @@
+"""The scorecard: named figures, each with its definition, its error, and the command that made it.
+
+A figure that nothing measured stays in the list, with what would measure it: a reader sees what is
+not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from keepwarm.config import show_size
+from keepwarm.workload.describe import Description
+from keepwarm.workload.measures import Distribution, Estimate
+from keepwarm.workload.report.fleets import Fleets
+
+Unit = Literal["share", "tokens", "bytes", "bytes/s", "s", "ratio", "per request"]
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One line of the scorecard. `value` is None where nothing measured it."""
+
+    key: str
+    name: str
+    unit: Unit
+    value: float | None
+    definition: str
+    command: str
+    error: float = 0.0
+    basis: Literal["counted", "estimated", "simulated", "measured", "missing"] = "counted"
+
+    def shown(self) -> str:
+        """The value for people, with its unit."""
+        if self.value is None:
+            return "not measured"
+        if self.unit == "share":
+            error = f" ± {100 * self.error:.1f}" if self.error >= 5e-4 else ""
+            return f"{100 * self.value:.1f}{error} %"
+        if self.unit == "bytes":
+            return show_size(self.value)
+        if self.unit == "bytes/s":
+            return f"{show_size(self.value)}/s"
+        if self.unit == "s":
+            return _seconds(self.value)
+        digits = f"{self.value:,.0f}" if self.value >= 100 else f"{self.value:,.3g}"
+        error = f" ± {self.error:,.0f}" if self.error >= 0.5 else ""
+        return f"{digits}{error}"
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it, by name."""
+        return {
+            "key": self.key,
+            "name": self.name,
+            "unit": self.unit,
+            "value": self.value,
+            "error": self.error,
+            "basis": self.basis,
+            "definition": self.definition,
+            "command": self.command,
+        }
+
+
+def _seconds(value: float) -> str:
+    if value < 1:
+        return f"{1e3 * value:.3g} ms"
+    return f"{value:.3g} s" if value < 100 else f"{value:,.0f} s"
+
+
+def structure(found: Description, arguments: str) -> list[Figure]:
+    """What the trace alone says. `arguments` are those of the command line: trace and model."""
+    measures, command = found.measures, f"keepwarm workload describe {arguments}"
+
+    def share(key: str, name: str, value: Estimate, definition: str) -> Figure:
+        basis: Literal["counted", "estimated"] = "counted" if value.is_exact else "estimated"
+        return Figure(key, name, "share", value.value, definition, command, value.error, basis)
+
+    figures = [
+        share(
+            "hit_rate_prefix",
+            "hit rate by prefix, unbounded memory",
+            measures.reuse_by_prefix.tokens,
+            "input tokens in the longest prefix that an earlier request began with / input tokens",
+        ),
+        share(
+            "hit_rate_block",
+            "hit rate by block, unbounded memory",
+            measures.reuse_by_block.blocks,
+            "block uses of a block that was used before, behind a broken prefix too / block uses",
+        ),
+        share(
+            "long_prefix_requests",
+            "requests with a stable long prefix",
+            measures.long_prefix_requests,
+            f"requests whose prefix of at least {measures.long_prefix_tokens:,} tokens and "
+            f"{100 * measures.long_prefix_share:.0f} % of the prompt was asked for before / "
+            "requests",
+        ),
+    ]
+    figures += _lengths(measures.input_length, command)
+    figures += _kv(found, command)
+    has_sessions = measures.sessions.sessions.value > 0
+    sticky = share(
+        "hit_rate_sticky",
+        "hit rate of a sticky router alone",
+        measures.reuse_sticky.tokens,
+        "tokens of repeated prefixes whose previous user was the same session / input tokens",
+    )
+    if not has_sessions:
+        sticky = missing(sticky.key, sticky.name, "share", sticky.definition, "a log with sessions")
+    return [*figures, sticky]
+
+
+def _lengths(lengths: Distribution, command: str) -> list[Figure]:
+    return [
+        Figure(
+            f"context_tokens_{name}",
+            f"context length, {name.upper()}",
+            "tokens",
+            getattr(lengths, name) if lengths.count else None,
+            f"input tokens of a request; {name[1:]} of 100 requests have no more",
+            command,
+        )
+        for name in ("p50", "p90", "p99")
+    ]
+
+
+def _kv(found: Description, command: str) -> list[Figure]:
+    made = []
+    definition = "KV that an engine holds for a session's last request, input and output"
+    for name in ("p50", "p99"):
+        key, title = f"session_kv_bytes_{name}", f"KV bytes of a session, {name.upper()}"
+        if found.kv is None:
+            made.append(missing(key, title, "bytes", definition, "--model"))
+        elif not found.kv.session_bytes:
+            made.append(missing(key, title, "bytes", definition, "a log with sessions"))
+        else:
+            made.append(
+                Figure(key, title, "bytes", found.kv.session_bytes[name], definition, command)
+            )
+    return made
+
+
+def fleet(found: Fleets | None, arguments: str) -> list[Figure]:
+    """What simulated fleets say: with and without a memory, same arrivals."""
+    command = f"keepwarm workload simulate {arguments}"
+    made = []
+    for name in ("p50", "p99"):
+        for key, title, which in (
+            ("without", "without a memory", "alone"),
+            ("with", "with a shared memory", "shared"),
+        ):
+            made.append(
+                _simulated(
+                    found,
+                    f"ttft_{name}_{key}",
+                    f"TTFT {name.upper()}, {title}",
+                    "s",
+                    lambda fleets, which=which, name=name: fleets.ttft(which, name),
+                    "from arrival to the end of prefill: restore, queue and prefill by the stated "
+                    "cost model",
+                    command,
+                )
+            )
+    made += [
+        _simulated(
+            found,
+            "device_eviction_rate",
+            "device eviction rate",
+            "share",
+            Fleets.device_eviction_rate,
+            "tokens that a replica had computed before and its own memory had let go of / tokens "
+            "that it had computed before, engines alone",
+            command,
+        ),
+        _simulated(
+            found,
+            "cross_replica_routing_rate",
+            "cross-replica routing rate",
+            "share",
+            Fleets.cross_replica_rate,
+            "requests served by another replica than the one before of their session / requests "
+            "with one before in their session",
+            command,
+        ),
+        _simulated(
+            found,
+            "restore_over_recompute",
+            "restore against recompute under load",
+            "ratio",
+            Fleets.restore_over_recompute,
+            "seconds from arrival until restored, links shared / seconds that computing the same "
+            "tokens takes alone; below 1 restoring is faster",
+            command,
+        ),
+    ]
+    return made
+
+
+def _simulated(
+    found: Fleets | None,
+    key: str,
+    name: str,
+    unit: Unit,
+    value: Any,
+    definition: str,
+    command: str,
+) -> Figure:
+    if found is None:
+        return missing(key, name, unit, definition, "--model, and a trace with blocks")
+    number = value(found)
+    if number is None:
+        return missing(key, name, unit, definition, "a log with sessions and reuse")
+    return Figure(key, name, unit, number, definition, command, basis="simulated")
+
+
+def measured(documents: Mapping[str, Mapping[str, Any]]) -> list[Figure]:
+    """What was measured elsewhere and given as JSON: replays, a bench."""
+    return [
+        *_replayed(documents.get("endpoints")),
+        *_node(documents.get("node")),
+        *_bench(documents.get("bench")),
+    ]
+
+
+def _replayed(replay: Mapping[str, Any] | None) -> list[Figure]:
+    command = "keepwarm workload replay TRACE --against a=URL --against b=URL --out replay.json"
+    figures = []
+    for name in ("p50", "p99"):
+        key, title = f"replayed_ttft_{name}", f"TTFT {name.upper()}, replayed"
+        definition = "from a request's intended time to its first token, at live endpoints"
+        targets = () if replay is None else replay["targets"]
+        if not targets:
+            figures.append(missing(key, title, "s", definition, command))
+        figures += [
+            Figure(
+                f"{key}_{target['name']}",
+                f"{title} at {target['name']}",
+                "s",
+                target["ttft_s"][name],
+                definition,
+                command,
+                basis="measured",
+            )
+            for target in targets
+        ]
+    return figures
+
+
+def _node(node: Mapping[str, Any] | None) -> list[Figure]:
+    command = "keepwarm workload replay TRACE --node ADDRESS --out node.json"
+    bandwidth = ("restore_bandwidth", "restore bandwidth", "bytes of gets / seconds, from a node")
+    latency = (
+        "restore_latency_p99",
+        "restore latency, P99",
+        "one get of a prefix, from its intended time",
+    )
+    if node is None:
+        return [
+            missing(bandwidth[0], bandwidth[1], "bytes/s", bandwidth[2], command),
+            missing(latency[0], latency[1], "s", latency[2], command),
+        ]
+    return [
+        Figure(
+            *bandwidth[:2],
+            "bytes/s",
+            _gib(node["gib_per_s"]["get"]),
+            bandwidth[2],
+            command,
+            basis="measured",
+        ),
+        Figure(
+            *latency[:2],
+            "s",
+            node["latencies_s"]["get"]["p99"],
+            latency[2],
+            command,
+            basis="measured",
+        ),
+    ]
+
+
+def _gib(value: float | None) -> float | None:
+    return None if value is None else value * (1 << 30)
+
+
+def _bench(bench: Mapping[str, Any] | None) -> list[Figure]:
+    """Copies and protocol overhead of the data path, as ratios to the bare operation."""
+    command = "keepwarm bench --json"
+    rows = (
+        ("shm_get_over_memcpy", "data path: shared-memory get over memcpy"),
+        ("tcp_get_over_socket", "data path: TCP get over a bare socket"),
+        ("tcp_get_cpu_over_socket", "data path: processor time of a TCP get over a bare socket"),
+        ("flash_get_over_raw", "data path: flash get over a bare file"),
+    )
+    definition = "the same bytes, verified, against the bare operation in the same run"
+    return [
+        missing(key, name, "ratio", definition, command)
+        if bench is None or bench.get(key) is None
+        else Figure(key, name, "ratio", bench[key], definition, command, basis="measured")
+        for key, name in rows
+    ]
+
+
+def missing(key: str, name: str, unit: Unit, definition: str, needs: str) -> Figure:
+    """A figure that nothing measured, and what would."""
+    return Figure(key, name, unit, None, definition, f"needs {needs}", basis="missing")
