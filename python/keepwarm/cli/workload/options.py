@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated
 
@@ -143,3 +143,13 @@ def tell_skipped(source: TraceSource) -> None:
     for reason, count in sorted(skipped.counts.items(), key=lambda item: -item[1]):
         places = ", ".join(skipped.places.get(reason, [])[:3])
         complain(f"keepwarm: {count} records: {reason}{f' ({places})' if places else ''}")
+
+
+def flags(options: TraceOptions | CostOptions) -> list[str]:
+    """The command line's words for what is not as by default."""
+    found = []
+    for each in fields(options):
+        value = getattr(options, each.name)
+        if value != each.default:
+            found += [f"--{each.name.replace('_', '-')}", str(value)]
+    return found

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
 from keepwarm.cli.output import tell, write_whole
-from keepwarm.cli.workload.options import CostOptions, TraceOptions, reading, tell_skipped
+from keepwarm.cli.workload.options import CostOptions, TraceOptions, flags, reading, tell_skipped
 from keepwarm.config import parse_size
 from keepwarm.errors import ArgumentError
 
 if TYPE_CHECKING:
     from keepwarm.workload.report.build import Economy, Report
+    from keepwarm.workload.report.scorecard import Arguments
     from keepwarm.workload.simulate import Router
 
 
@@ -76,9 +78,8 @@ def report(
         economy = _economy(
             cost, model, source.info.block_tokens, (replicas, router, engine_cache, memory)
         )
-    arguments = shlex.join([*traces, *(["--model", model] if model else [])])
     with reading("reading") as progress:
-        made = build.build(source, economy, given, arguments, progress)
+        made = build.build(source, economy, given, _arguments(traces, trace, model, cost), progress)
     _write(made, out)
     tell_skipped(source)
     if json_:
@@ -86,6 +87,17 @@ def report(
     else:
         found = made.description.verdict
         tell(f"{found.advice.value}: {found.reason}.\n{out} and {out.with_suffix('.json')} written")
+
+
+def _arguments(
+    traces: Sequence[str], trace: TraceOptions, model: str | None, cost: CostOptions
+) -> Arguments:
+    """The words with which other commands make the page's figures again."""
+    from keepwarm.workload.report.scorecard import Arguments
+
+    read = shlex.join([*traces, *flags(trace)])
+    priced = "" if model is None else shlex.join(["--model", model, *flags(cost)])
+    return Arguments(read, f"{read} {priced}".strip())
 
 
 def _economy(

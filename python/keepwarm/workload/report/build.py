@@ -16,7 +16,7 @@ from keepwarm.workload.plan import Traffic
 from keepwarm.workload.report import scorecard, sections
 from keepwarm.workload.report.fleets import Fleets, FleetShape, replicas_for, simulate_fleets
 from keepwarm.workload.report.page import Headline, html
-from keepwarm.workload.report.scorecard import Figure
+from keepwarm.workload.report.scorecard import Arguments, Figure
 from keepwarm.workload.size import Sizing, size
 from keepwarm.workload.survey import Survey, survey
 from keepwarm.workload.targets import parse_target
@@ -124,7 +124,7 @@ def build(
     source: TraceSource,
     economy: Economy | None,
     documents: Mapping[str, Mapping[str, Any]],
-    arguments: str,
+    arguments: Arguments,
     progress: Progress | None = None,
 ) -> Report:
     """Reads the trace: once, with a model six times more."""
@@ -152,7 +152,7 @@ def build(
         *scorecard.fleet(fleets, arguments),
         *scorecard.measured(documents),
     )
-    command = f"keepwarm workload report {arguments}"
+    command = f"keepwarm workload report {arguments.costs}"
     return Report(found, curve, sizing, traffic, fleets, figures, documents, economy, command)
 
 

@@ -18,6 +18,8 @@ from keepwarm.workload.trace import Progress, TraceSource
 #: Share of their time that the replicas of a fleet compute prompts, where no number is given.
 BUSY = 0.6
 
+#: Of all tiers: engines have it, and sizing counts with it.
+POLICY = "lru"
 #: What is compared, in the order of the report.
 KINDS: Mapping[str, str] = {
     "alone": "engines alone",
@@ -46,6 +48,15 @@ class Fleets:
     results: Mapping[str, SimulationResult]
     unbounded: SimulationResult  # engines alone, if they never forgot
     sessions: NDArray[np.uint64]
+
+    def flags(self, kind: str) -> str:
+        """What `keepwarm workload simulate` has to be told, besides trace and costs."""
+        memory = "" if kind == "alone" else f" --capacity dram={self.memory_bytes}"
+        local = " --local" if kind == "local" else ""
+        return (
+            f"--policy {POLICY} --replicas {self.replicas} --router {self.shape.router} --planner "
+            f"--capacity device={self.shape.engine_bytes}{memory}{local}"
+        )
 
     def ttft(self, kind: str, name: str) -> float | None:
         """Seconds to the first token at `p50`, `p90` or `p99`."""
@@ -97,8 +108,8 @@ def simulate_fleets(
     block_bytes = source.info.block_tokens * costs.kv_bytes_per_token
     engine = max(1, int(shape.engine_bytes / block_bytes))
     memory = max(replicas, int(memory_bytes / block_bytes))
-    device = Level(tier="device", capacity_blocks=engine, policy="lru")
-    dram = Level(tier="dram", capacity_blocks=memory)
+    device = Level(tier="device", capacity_blocks=engine, policy=POLICY)
+    dram = Level(tier="dram", capacity_blocks=memory, policy=POLICY)
 
     def run(levels: tuple[Level, ...], *, shared: bool) -> SimulationResult:
         settings = Settings(
@@ -116,7 +127,7 @@ def simulate_fleets(
         "local": run((device, dram), shared=False),
         "shared": run((device, dram), shared=True),
     }
-    unbounded = run((Level(tier="device", policy="lru"),), shared=False)
+    unbounded = run((Level(tier="device", policy=POLICY),), shared=False)
     sessions = [batch.sessions for batch in source.batches()]
     known = np.concatenate(sessions) if sessions else np.zeros(0, np.uint64)
     return Fleets(shape, replicas, memory_bytes, results, unbounded, known)

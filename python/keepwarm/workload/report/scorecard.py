@@ -6,8 +6,9 @@ not known.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from keepwarm.config import show_size
@@ -16,6 +17,14 @@ from keepwarm.workload.measures import Distribution, Estimate
 from keepwarm.workload.report.fleets import Fleets
 
 Unit = Literal["share", "tokens", "bytes", "bytes/s", "s", "ratio", "per request"]
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """What a command line has to say to read the same trace, and to count with the same costs."""
+
+    trace: str
+    costs: str  # the trace included
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +77,9 @@ def _seconds(value: float) -> str:
     return f"{value:.3g} s" if value < 100 else f"{value:,.0f} s"
 
 
-def structure(found: Description, arguments: str) -> list[Figure]:
-    """What the trace alone says. `arguments` are those of the command line: trace and model."""
-    measures, command = found.measures, f"keepwarm workload describe {arguments}"
+def structure(found: Description, arguments: Arguments) -> list[Figure]:
+    """What the trace alone says."""
+    measures, command = found.measures, f"keepwarm workload describe {arguments.trace}"
 
     def share(key: str, name: str, value: Estimate, definition: str) -> Figure:
         basis: Literal["counted", "estimated"] = "counted" if value.is_exact else "estimated"
@@ -99,7 +108,7 @@ def structure(found: Description, arguments: str) -> list[Figure]:
         ),
     ]
     figures += _lengths(measures.input_length, command)
-    figures += _kv(found, command)
+    figures += _kv(found, f"keepwarm workload describe {arguments.costs}")
     has_sessions = measures.sessions.sessions.value > 0
     sticky = share(
         "hit_rate_sticky",
@@ -142,77 +151,69 @@ def _kv(found: Description, command: str) -> list[Figure]:
     return made
 
 
-def fleet(found: Fleets | None, arguments: str) -> list[Figure]:
+def fleet(found: Fleets | None, arguments: Arguments) -> list[Figure]:
     """What simulated fleets say: with and without a memory, same arrivals."""
-    command = f"keepwarm workload simulate {arguments}"
-    made = []
-    for name in ("p50", "p99"):
-        for key, title, which in (
+
+    def simulated(
+        key: str, name: str, unit: Unit, definition: str, kind: str, value: Callable[[Fleets], Any]
+    ) -> Figure:
+        if found is None:
+            return missing(key, name, unit, definition, "--model, and a trace with blocks")
+        number = value(found)
+        if number is None:
+            needed = "a log with sessions" if kind == "sessions" else "a trace where it repeats"
+            return missing(key, name, unit, definition, needed)
+        command = f"keepwarm workload report {arguments.costs}"
+        if kind in found.results:
+            command = f"keepwarm workload simulate {arguments.costs} {found.flags(kind)}"
+        return Figure(key, name, unit, number, definition, command, basis="simulated")
+
+    ttft = "from arrival to the end of prefill: restore, queue and prefill by the stated cost model"
+    made = [
+        simulated(
+            f"ttft_{name}_{key}",
+            f"TTFT {name.upper()}, {title}",
+            "s",
+            ttft,
+            kind,
+            partial(Fleets.ttft, kind=kind, name=name),
+        )
+        for name in ("p50", "p99")
+        for key, title, kind in (
             ("without", "without a memory", "alone"),
             ("with", "with a shared memory", "shared"),
-        ):
-            made.append(
-                _simulated(
-                    found,
-                    f"ttft_{name}_{key}",
-                    f"TTFT {name.upper()}, {title}",
-                    "s",
-                    lambda fleets, which=which, name=name: fleets.ttft(which, name),
-                    "from arrival to the end of prefill: restore, queue and prefill by the stated "
-                    "cost model",
-                    command,
-                )
-            )
-    made += [
-        _simulated(
-            found,
+        )
+    ]
+    return [
+        *made,
+        simulated(
             "device_eviction_rate",
             "device eviction rate",
             "share",
-            Fleets.device_eviction_rate,
             "tokens that a replica had computed before and its own memory had let go of / tokens "
             "that it had computed before, engines alone",
-            command,
+            "reuse",
+            Fleets.device_eviction_rate,
         ),
-        _simulated(
-            found,
+        simulated(
             "cross_replica_routing_rate",
             "cross-replica routing rate",
             "share",
-            Fleets.cross_replica_rate,
             "requests served by another replica than the one before of their session / requests "
             "with one before in their session",
-            command,
+            "sessions",
+            Fleets.cross_replica_rate,
         ),
-        _simulated(
-            found,
+        simulated(
             "restore_over_recompute",
             "restore against recompute under load",
             "ratio",
-            Fleets.restore_over_recompute,
             "seconds from arrival until restored, links shared / seconds that computing the same "
             "tokens takes alone; below 1 restoring is faster",
-            command,
+            "reuse",
+            Fleets.restore_over_recompute,
         ),
     ]
-    return made
-
-
-def _simulated(
-    found: Fleets | None,
-    key: str,
-    name: str,
-    unit: Unit,
-    value: Any,
-    definition: str,
-    command: str,
-) -> Figure:
-    if found is None:
-        return missing(key, name, unit, definition, "--model, and a trace with blocks")
-    number = value(found)
-    if number is None:
-        return missing(key, name, unit, definition, "a log with sessions and reuse")
-    return Figure(key, name, unit, number, definition, command, basis="simulated")
 
 
 def measured(documents: Mapping[str, Mapping[str, Any]]) -> list[Figure]:
