@@ -63,7 +63,7 @@ def test_two_targets_as_json(trace: Path, folder: Path) -> None:
     result = told(answer)
     assert (folder / "out.json").read_text() == answer.stdout
     assert "hunter" not in answer.stdout + answer.stderr
-    assert result["form"] == "keepwarm-replay/1"
+    assert (result["schema"], result["kind"]) == (1, "keepwarm.workload.replay.endpoints")
     assert [each["completed"] for each in result["targets"]] == [60, 60]
     assert result["comparisons"][0]["ttft_ratio"]["median"] > 1.0
     assert result["trace"]["block_tokens"] == TOKENS
@@ -91,7 +91,8 @@ def test_a_node_with_real_bytes(trace: Path, node: LocalNode) -> None:
     )
     assert answer.returncode == 0, answer.stderr
     result = told(answer)
-    assert (result["kind"], result["loop"], result["requests"]) == ("node", "closed", 60)
+    assert result["kind"] == "keepwarm.workload.replay.node"
+    assert (result["loop"], result["requests"]) == ("closed", 60)
     assert result["wrong_bytes"] == 0
     assert result["agrees"] is True
     shown = replay(trace, "--node", address, "--speed", "4", "--lag-max", "10s")

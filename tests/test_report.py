@@ -42,8 +42,9 @@ def made(agents: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, d
         "lost_tokens": 1200,
         "explanation": EVIL,
         "repair": "sort them",
+        "expected": False,
     }
-    lint.write_text(json.dumps({"kind": "keepwarm.lint", "findings": [finding]}))
+    lint.write_text(json.dumps({"kind": "keepwarm.lint", "schema": 1, "findings": [finding]}))
     arguments = [
         str(agents),
         *MODEL,

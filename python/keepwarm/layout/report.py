@@ -15,7 +15,7 @@ from keepwarm.layout.providers import rule_for
 
 __all__ = ["FixOutcome", "LintResult", "Threshold", "conclude"]
 
-SCHEMA = "keepwarm-lint/1"
+SCHEMA = 1
 _WEIGHT = {Severity.NOTE: 0, Severity.WARNING: 1, Severity.ERROR: 2}
 
 
@@ -114,6 +114,7 @@ class LintResult:
         report = self.report
         made: dict[str, Any] = {
             "schema": SCHEMA,
+            "kind": "keepwarm.lint",
             "log": {
                 "files": list(self.files),
                 "requests": report.requests,

@@ -169,6 +169,7 @@ class SimulationResult:
         info = self.info
         return {
             "schema": SCHEMA,
+            "kind": "keepwarm.workload.simulate",
             "trace": {
                 "name": info.name,
                 "format": info.format,

@@ -251,7 +251,9 @@ def _described(
     result: dict[str, Any], info: dict[str, Any], skipped: Skipped, pace: Pace
 ) -> dict[str, Any]:
     """The result with what was replayed in front."""
-    head = {name: result.pop(name) for name in ("form", "kind", "interrupted", "problems", "notes")}
+    head = {
+        name: result.pop(name) for name in ("schema", "kind", "interrupted", "problems", "notes")
+    }
     return {
         **head,
         "trace": info,
@@ -408,7 +410,7 @@ def _show(result: dict[str, Any]) -> None:
     trace, loop = result["trace"], result["loop"]
     kind = "synthetic" if trace["synthetic"] else "recorded"
     console.print(Text(f"{trace['name']} ({kind}, {trace['format']}), {loop} loop"))
-    against = result["kind"] == "endpoints"
+    against = result["kind"].endswith(".endpoints")
     rows = endpoint_rows(result) if against else node_rows(result)
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)

@@ -12,14 +12,14 @@ May import the public client and `keepwarm.testing`; aiohttp and hdrhistogram wh
 """
 
 from keepwarm.workload.replay.bodies import Limits, TextBodies, TokenBodies
-from keepwarm.workload.replay.endpoints import FORM, Plan, model_of, replay
+from keepwarm.workload.replay.endpoints import SCHEMA, Plan, model_of, replay
 from keepwarm.workload.replay.prompts import Vocabulary
 from keepwarm.workload.replay.schedule import Arrival, Pace, of_log, of_trace
 from keepwarm.workload.replay.sending import Sending
 from keepwarm.workload.replay.targets import Order, Router, Target, parse_headers, parse_targets
 
 __all__ = [
-    "FORM",
+    "SCHEMA",
     "Arrival",
     "Limits",
     "Order",

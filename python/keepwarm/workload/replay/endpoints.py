@@ -17,7 +17,7 @@ from keepwarm.workload.replay.sending import Progress, Sender, Sending, open_ses
 from keepwarm.workload.replay.tally import Tally
 from keepwarm.workload.replay.targets import Order, Target
 
-FORM = "keepwarm-replay/1"
+SCHEMA = 1
 LAG_S_MAX = 0.1
 MODEL_S_MAX = 10.0
 FILES_SPARE = 64
@@ -90,8 +90,8 @@ def _result(
     first, *others = tallies
     # After an interruption of one target after the other, later ones have not seen it all.
     return {
-        "form": FORM,
-        "kind": "endpoints",
+        "schema": SCHEMA,
+        "kind": "keepwarm.workload.replay.endpoints",
         "interrupted": interrupted,
         "problems": _problems(plan, tallies),
         "notes": _notes(plan, tallies, interrupted, unsuited),

@@ -23,7 +23,7 @@ import numpy as np
 
 import keepwarm
 from keepwarm.errors import ArgumentError, KeepwarmError, NodeError
-from keepwarm.workload.replay.endpoints import FORM, LAG_S_MAX
+from keepwarm.workload.replay.endpoints import LAG_S_MAX, SCHEMA
 from keepwarm.workload.replay.histograms import Latencies
 from keepwarm.workload.replay.node_client import (
     CALLS,
@@ -306,8 +306,8 @@ def _result(run: _Run, before: Counter[str], after: Counter[str]) -> dict[str, A
     rows = _reconciled(counts.all_calls, before, after)
     moved = {"get": counts.read_bytes, "put": counts.put_bytes}
     return {
-        "form": FORM,
-        "kind": "node",
+        "schema": SCHEMA,
+        "kind": "keepwarm.workload.replay.node",
         "interrupted": run.stop.is_set(),
         "problems": _problems(run),
         "notes": _notes(run, rows),

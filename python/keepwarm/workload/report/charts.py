@@ -201,7 +201,7 @@ def _grid(y: Axis, up: Scale) -> list[str]:
 
 def _tick_x(at: float, text: str) -> str:
     return (
-        f'<text class="tick" x="{at:.1f}" y="{HEIGHT - BOTTOM + 17}" text-anchor="middle">'
+        f'<text class="tick" x="{at:.1f}" y="{HEIGHT - BOTTOM + 21}" text-anchor="middle">'
         f"{escape(text)}</text>"
     )
 

@@ -11,12 +11,12 @@ from keepwarm.errors import ArgumentError
 
 #: A document larger than this is no result of a command.
 BYTES_MAX = 64 << 20
-#: What a report takes in, and the command that writes it.
+#: What a report takes in, by what a document says of itself: our name, the command that writes it.
 KINDS = {
-    "endpoints": "keepwarm workload replay --against",
-    "node": "keepwarm workload replay --node",
-    "lint": "keepwarm lint --json",
-    "bench": "keepwarm bench --json",
+    "keepwarm.workload.replay.endpoints": ("endpoints", "keepwarm workload replay --against"),
+    "keepwarm.workload.replay.node": ("node", "keepwarm workload replay --node"),
+    "keepwarm.lint": ("lint", "keepwarm lint --json"),
+    "keepwarm.bench": ("bench", "keepwarm bench --json"),
 }
 
 
@@ -25,12 +25,15 @@ def read(paths: Sequence[Path]) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for path in paths:
         document = _load(path)
-        kind = _kind(document)
-        if kind is None:
-            known = ", ".join(KINDS.values())
-            raise ArgumentError(f"{path} is no result that a report can show; it takes: {known}")
+        known = KINDS.get(_kind(document))
+        if known is None:
+            commands = ", ".join(command for _, command in KINDS.values())
+            raise ArgumentError(
+                f"{path} is no result that a report can show; it takes those of: {commands}"
+            )
+        kind, command = known
         if kind in found:
-            raise ArgumentError(f"{path} is a second result of {KINDS[kind]}; give one")
+            raise ArgumentError(f"{path} is a second result of {command}; give one")
         found[kind] = document
     return found
 
@@ -49,12 +52,8 @@ def _load(path: Path) -> dict[str, Any]:
     return document
 
 
-def _kind(document: dict[str, Any]) -> str | None:
-    kind = document.get("kind")
-    if document.get("form") == "keepwarm-replay/1" and kind in ("endpoints", "node"):
-        return str(kind)
-    if kind == "keepwarm.lint":
-        return "lint"
+def _kind(document: dict[str, Any]) -> str:
     if "shm_get_over_memcpy" in document and "machine" in document:
-        return "bench"
-    return None
+        return "keepwarm.bench"  # the one that does not name itself
+    kind = document.get("kind")
+    return kind if isinstance(kind, str) and document.get("schema") == 1 else ""

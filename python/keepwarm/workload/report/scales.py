@@ -31,8 +31,8 @@ class Scale:
 
 def even_ticks(low: float, high: float, most: int = 6) -> list[float]:
     """At most `most` round values from `low` to `high`."""
-    if not high > low:
-        return [low]
+    if high - low <= 1e-9 * max(abs(low), abs(high)):
+        return [low]  # next to nothing: digits end there
     rough = (high - low) / max(most - 1, 1)
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * step for step in _STEPS if power * step >= rough * (1 - 1e-9))
@@ -83,7 +83,7 @@ def short(value: float) -> str:
     for size, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size * (1 - 1e-9):
             return f"{value / size:.3g}{letter}"
-    return f"{value:.3g}"
+    return f"{value:.3g}" if abs(value) >= 0.01 else f"{value:.1g}"
 
 
 def size(value: float) -> str:

@@ -189,7 +189,9 @@ def lint(document: Mapping[str, Any] | None) -> Section:
             "--from."
         )
         return Section(title, anchor, [sentence])
-    findings = sorted(document["findings"], key=lambda each: -each["lost_tokens"])
+    all_of = document["findings"]
+    findings = [each for each in all_of if not each["expected"]]
+    findings.sort(key=lambda each: -each["lost_tokens"])
     rows = [
         (
             each["breaker"],
@@ -200,9 +202,10 @@ def lint(document: Mapping[str, Any] | None) -> Section:
         )
         for each in findings[:20]
     ]
-    sentence = f"{len(findings)} causes were found" + (
-        f"; the {len(rows)} dearest are shown." if len(findings) > len(rows) else "."
-    )
+    sentence = f"{len(findings)} causes that can be mended"
+    sentence += f", of which the {len(rows)} dearest." if len(findings) > len(rows) else "."
+    if expected := len(all_of) - len(findings):
+        sentence += f" {expected} more are how the template or the provider works."
     head = ("cause", "requests", "tokens lost", "what happened", "repair")
     return Section(title, anchor, [sentence], [Table(head, rows, numbers_from=99)] if rows else [])
 
