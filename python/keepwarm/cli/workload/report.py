@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -16,9 +17,40 @@ from keepwarm.config import parse_size
 from keepwarm.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from keepwarm.workload.report.build import Economy, Report
+    from keepwarm.workload.report.fleets import FleetShape
     from keepwarm.workload.report.scorecard import Arguments
-    from keepwarm.workload.simulate import Router
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetOptions:
+    """The simulated fleet."""
+
+    replicas: Annotated[
+        int | None, Parameter(help="Engines; without it as many as compute 60 % of their time.")
+    ] = None
+    router: Annotated[
+        Literal["round-robin", "sticky", "prefix-hash", "kv-aware"],
+        Parameter(help="How requests find an engine."),
+    ] = "sticky"
+    engine_cache: Annotated[str, Parameter(help="KV memory of each engine itself.")] = "40GiB"
+    memory: Annotated[
+        str | None,
+        Parameter(help="Keepwarm's size; without it what leaves most money, or else 512 GiB."),
+    ] = None
+
+    def shape(self) -> FleetShape:
+        """Raises ArgumentError or ConfigError for what cannot be."""
+        from keepwarm.workload.report.fleets import FleetShape
+
+        if self.replicas is not None and self.replicas < 1:
+            raise ArgumentError(f"replicas is {self.replicas}: give 1 or more")
+        return FleetShape(
+            self.replicas,
+            self.router,
+            parse_size(self.engine_cache, "engine-cache"),
+            None if self.memory is None else parse_size(self.memory, "memory"),
+        )
 
 
 def report(
@@ -27,12 +59,9 @@ def report(
     *,
     out: Path = Path("report.html"),
     model: str | None = None,
-    replicas: int | None = None,
-    router: Literal["round-robin", "sticky", "prefix-hash", "kv-aware"] = "sticky",
-    engine_cache: str = "40GiB",
-    memory: str | None = None,
-    from_: Annotated[list[Path] | None, Parameter(name="--from", negative=())] = None,
+    from_: Annotated[tuple[Path, ...], Parameter(name="--from", negative=())] = (),
     json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
+    fleet: FleetOptions | None = None,
     trace: TraceOptions | None = None,
     cost: CostOptions | None = None,
 ) -> None:
@@ -53,16 +82,8 @@ def report(
         The page; beside it, with the ending .json, the same as JSON.
     model
         A model's name, or its config.json: bytes, seconds and money need it.
-    replicas
-        Engines of the simulated fleet; without it as many as compute 60 % of their time.
-    router
-        How the simulated fleet's requests find a replica.
-    engine_cache
-        KV memory of each replica itself.
-    memory
-        The simulated memory's size; without it what leaves most money, or else 512 GiB.
     from_
-        Results of other commands to show as well: replay, lint, bench.
+        A result of another command to show as well: replay, lint, bench. As often as you like.
     json_
         Print the JSON as well.
     """
@@ -71,22 +92,24 @@ def report(
     trace, cost = trace or TraceOptions(), cost or CostOptions()
     if "-" in traces:
         raise ArgumentError("a report reads its trace several times: give a file, not -")
-    given = documents.read(from_ or [])
+    if out.suffix == ".json":
+        raise ArgumentError(f"{out} is the page: give it another ending than .json")
+    given, shape = documents.read(from_), (fleet or FleetOptions()).shape()
     source = trace.open(traces)
     economy = None
     if model is not None:
-        economy = _economy(
-            cost, model, source.info.block_tokens, (replicas, router, engine_cache, memory)
-        )
+        geometry = cost.model(model)
+        costs = cost.costs(geometry, source.info.block_tokens)
+        economy = build.Economy(geometry, costs, cost.hardware(), shape)
     with reading("reading") as progress:
         made = build.build(source, economy, given, _arguments(traces, trace, model, cost), progress)
-    _write(made, out)
+    document = json.dumps(made.as_json(), indent=1)
+    write_whole(out, made.as_html())
+    write_whole(out.with_suffix(".json"), f"{document}\n")
     tell_skipped(source)
-    if json_:
-        tell(json.dumps(made.as_json(), indent=1))
-    else:
-        found = made.description.verdict
-        tell(f"{found.advice.value}: {found.reason}.\n{out} and {out.with_suffix('.json')} written")
+    found = made.description.verdict
+    text = f"{found.advice.value}: {found.reason}.\n{out} and {out.with_suffix('.json')} written"
+    tell(document if json_ else text)
 
 
 def _arguments(
@@ -98,36 +121,3 @@ def _arguments(
     read = shlex.join([*traces, *flags(trace)])
     priced = "" if model is None else shlex.join(["--model", model, *flags(cost)])
     return Arguments(read, f"{read} {priced}".strip())
-
-
-def _economy(
-    cost: CostOptions,
-    model: str,
-    block_tokens: int,
-    fleet: tuple[int | None, Router, str, str | None],
-) -> Economy:
-    from keepwarm.workload.report.build import Economy
-    from keepwarm.workload.report.fleets import FleetShape
-
-    replicas, router, engine_cache, memory = fleet
-    if replicas is not None and replicas < 1:
-        raise ArgumentError(f"replicas is {replicas}: give 1 or more")
-    shape = cost.model(model)
-    return Economy(
-        shape,
-        cost.costs(shape, block_tokens),
-        cost.hardware(),
-        FleetShape(
-            replicas,
-            router,
-            parse_size(engine_cache, "engine-cache"),
-            None if memory is None else parse_size(memory, "memory"),
-        ),
-    )
-
-
-def _write(made: Report, out: Path) -> None:
-    if out.suffix == ".json":
-        raise ArgumentError(f"{out} is the page: give it another ending than .json")
-    write_whole(out, made.as_html())
-    write_whole(out.with_suffix(".json"), json.dumps(made.as_json(), indent=1) + "\n")

@@ -75,7 +75,8 @@ def _headline(headline: Headline) -> str:
     )
     return (
         f'<section class="headline {escape(headline.tone)}"><p class="verdict">'
-        f"{escape(headline.verdict)}</p><p>{escape(headline.reason)}</p><ul>{figures}</ul></section>"
+        f"{escape(headline.verdict)}</p><p>{escape(headline.reason)}</p>"
+        f"<ul>{figures}</ul></section>"
     )
 
 

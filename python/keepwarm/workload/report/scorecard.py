@@ -151,6 +151,10 @@ def _kv(found: Description, command: str) -> list[Figure]:
     return made
 
 
+TTFT = "from arrival to the end of prefill: restore, queue and prefill by the stated cost model"
+FLEETS = (("without", "without a memory", "alone"), ("with", "with a shared memory", "shared"))
+
+
 def fleet(found: Fleets | None, arguments: Arguments) -> list[Figure]:
     """What simulated fleets say: with and without a memory, same arrivals."""
 
@@ -168,24 +172,20 @@ def fleet(found: Fleets | None, arguments: Arguments) -> list[Figure]:
             command = f"keepwarm workload simulate {arguments.costs} {found.flags(kind)}"
         return Figure(key, name, unit, number, definition, command, basis="simulated")
 
-    ttft = "from arrival to the end of prefill: restore, queue and prefill by the stated cost model"
-    made = [
+    ttft = [
         simulated(
             f"ttft_{name}_{key}",
             f"TTFT {name.upper()}, {title}",
             "s",
-            ttft,
+            TTFT,
             kind,
             partial(Fleets.ttft, kind=kind, name=name),
         )
         for name in ("p50", "p99")
-        for key, title, kind in (
-            ("without", "without a memory", "alone"),
-            ("with", "with a shared memory", "shared"),
-        )
+        for key, title, kind in FLEETS
     ]
     return [
-        *made,
+        *ttft,
         simulated(
             "device_eviction_rate",
             "device eviction rate",
