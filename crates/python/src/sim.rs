@@ -300,30 +300,33 @@ fn finished() -> PyErr {
     argument("the simulation is finished: begin another")
 }
 
+/// Each column is freed as soon as Python has it.
 fn as_columns(py: Python<'_>, outcomes: Outcomes) -> PyResult<Bound<'_, PyDict>> {
     let columns = PyDict::new(py);
-    let bytes = |values: &[u32]| integers(py, std::slice::from_ref(&values));
-    columns.set_item("replica", bytes(&outcomes.replica))?;
-    columns.set_item("input_tokens", bytes(&outcomes.input_tokens))?;
-    columns.set_item("blocks", bytes(&outcomes.blocks))?;
-    columns
-        .set_item("hit_blocks", integers(py, &outcomes.hit_blocks.each_ref().map(|c| &c[..])))?;
-    columns
-        .set_item("hit_tokens", integers(py, &outcomes.hit_tokens.each_ref().map(|c| &c[..])))?;
-    columns.set_item("restore_s", seconds(py, &outcomes.restore_s))?;
-    columns.set_item("wait_s", seconds(py, &outcomes.wait_s))?;
-    columns.set_item("prefill_s", seconds(py, &outcomes.prefill_s))?;
+    let put = |name: &str, bytes: PyResult<Bound<'_, PyBytes>>| columns.set_item(name, bytes?);
+    put("replica", column(py, [outcomes.replica], u32::to_ne_bytes))?;
+    put("input_tokens", column(py, [outcomes.input_tokens], u32::to_ne_bytes))?;
+    put("blocks", column(py, [outcomes.blocks], u32::to_ne_bytes))?;
+    put("hit_blocks", column(py, outcomes.hit_blocks, u32::to_ne_bytes))?;
+    put("hit_tokens", column(py, outcomes.hit_tokens, u32::to_ne_bytes))?;
+    put("restore_s", column(py, [outcomes.restore_s], f64::to_ne_bytes))?;
+    put("wait_s", column(py, [outcomes.wait_s], f64::to_ne_bytes))?;
+    put("prefill_s", column(py, [outcomes.prefill_s], f64::to_ne_bytes))?;
     Ok(columns)
 }
 
 /// Columns behind each other.
-fn integers<'py>(py: Python<'py>, columns: &[&[u32]]) -> Bound<'py, PyBytes> {
-    let bytes: Vec<u8> =
-        columns.iter().flat_map(|column| column.iter().flat_map(|v| v.to_ne_bytes())).collect();
-    PyBytes::new(py, &bytes)
-}
-
-fn seconds<'py>(py: Python<'py>, column: &[f64]) -> Bound<'py, PyBytes> {
-    let bytes: Vec<u8> = column.iter().flat_map(|value| value.to_ne_bytes()).collect();
-    PyBytes::new(py, &bytes)
+fn column<'py, T: Copy, const N: usize, const COLUMNS: usize>(
+    py: Python<'py>,
+    columns: [Vec<T>; COLUMNS],
+    write: fn(T) -> [u8; N],
+) -> PyResult<Bound<'py, PyBytes>> {
+    let count: usize = columns.iter().map(Vec::len).sum();
+    PyBytes::new_with(py, count * N, |bytes| {
+        let values = columns.iter().flatten();
+        for (place, value) in bytes.as_chunks_mut::<N>().0.iter_mut().zip(values) {
+            *place = write(*value);
+        }
+        Ok(())
+    })
 }
