@@ -92,6 +92,8 @@ def test_what_is_planted_is_found_in_its_field_at_its_token(
     report, found = run(planted)
     right = [each for each in found if each.breaker is planted.breaker]
     assert sum(each.requests for each in right) >= planted.fewest
+    for cause in report.causes:
+        assert cause.finding.requests <= len(planted.requests)
     assert report.lost_tokens > 0
     if plant.__name__ in IN_EACH_REQUEST:
         hit = {each.place.where for each in right}

@@ -178,6 +178,34 @@ def as_responses(request: LoggedRequest) -> LoggedRequest:
     return replace(request, family=Family.OPENAI_RESPONSES, body=whole, reply=None)
 
 
+def as_completion(request: LoggedRequest) -> LoggedRequest:
+    """The same words as one prompt for a model without a chat template."""
+    texts = [f"{m['role']}: {m.get('content') or ''}\n" for m in request.body["messages"]]
+    body = {"model": "m", "prompt": "".join(texts) + "assistant:"}
+    return replace(request, family=Family.OPENAI_COMPLETIONS, body=body, reply=None)
+
+
+@pytest.mark.parametrize(
+    "plant", [planting.date_at_front, planting.dynamic_id, planting.whitespace, planting.few_shot]
+)
+@pytest.mark.parametrize("is_named", [True, False], ids=["sessions", "no-sessions"])
+def test_breakers_are_found_in_plain_prompts(plant: planting.Plant, is_named: bool) -> None:
+    planted = plant(conversations.generated(10, 78), random.Random(2))
+    requests = [as_completion(each) for each in planted.requests]
+    if not is_named:
+        requests = [replace(each, session=None) for each in requests]
+    found = observed(requests)
+    right = {each.place.where for each in found if each.breaker is planted.breaker}
+    assert len(right) >= planted.fewest
+    assert {each.place.pointer for each in found} == {"/prompt"}
+    wrong = {each.place.where for each in found} - right
+    assert len(wrong) <= 0.02 * len(requests)
+    clean = [as_completion(each) for each in conversations.interleaved(conversations.public())]
+    assert (
+        observed(clean[:300] if is_named else [replace(e, session=None) for e in clean[:300]]) == []
+    )
+
+
 @pytest.mark.parametrize(
     ("convert", "system"),
     [(as_anthropic, "/system"), (as_responses, "/instructions")],

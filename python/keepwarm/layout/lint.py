@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from keepwarm.errors import ArgumentError
 from keepwarm.layout.findings import Finding
-from keepwarm.layout.profile import Observed, Profile, Settings, severity_of
+from keepwarm.layout.profile import Observed, Profile, Settings, pattern_of, severity_of
 from keepwarm.layout.requests import LoggedRequest
 
 __all__ = ["Cause", "Lint", "LintReport", "ModelLoss", "Settings", "lint"]
@@ -16,7 +15,6 @@ __all__ = ["Cause", "Lint", "LintReport", "ModelLoss", "Settings", "lint"]
 #: Causes kept apart; further ones are counted in `LintReport.causes_left_out`.
 CAUSES_MAX = 10_000
 _REFUSALS_MAX = 10
-_NUMBER = re.compile(r"/\d+(?=/|$)")
 
 
 @dataclass(slots=True)
@@ -109,7 +107,7 @@ class Lint:
         return seen
 
     def _count(self, finding: Finding, model: str) -> None:
-        pattern = _NUMBER.sub("/*", finding.place.pointer)
+        pattern = pattern_of(finding.place.pointer)
         key = (finding.breaker.value, pattern, finding.is_expected)
         cause = self._causes.get(key)
         if cause is None:

@@ -8,8 +8,9 @@ stretch that is known.
 from __future__ import annotations
 
 import bisect
+import re
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -35,6 +36,7 @@ _VALUES_MAX = 16
 _CONTEXTS_MAX = 4096
 _TENANTS_MAX = 1024
 _SEGMENTS_BEHIND = 3
+_NUMBER = re.compile(r"/\d+(?=/|$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,11 +192,12 @@ class Profile:
         costs = [self._lost(mine, loss, warm) for loss in found.losses]
         while costs and not costs[-1]:
             costs.pop()  # explained, but nothing behind it would have been reused
-        return [
+        made = [
             finding
             for loss, cost in zip(found.losses, costs, strict=False)
             if (finding := self._finding(mine, theirs, loss, cost, found)) is not None
         ]
+        return _one_a_cause(made, len(mine.ids))
 
     def _may_share(self, prompt: Prompt, theirs: Prompt, is_same: bool, tenant: str) -> bool:
         """Whether one could have had the other's prefix, were it not for a breaker."""
@@ -294,6 +297,25 @@ class Profile:
         place = _place(mine.request.where, loss, reused)
         where = node.born.where if node.born is not None else ""
         return [_made(verdict, place, where, *report, len(mine.ids))]
+
+
+def pattern_of(pointer: str) -> str:
+    """A field's pointer with * for places in lists: the same field of all requests."""
+    return _NUMBER.sub("/*", pointer)
+
+
+def _one_a_cause(findings: list[Finding], tokens: int) -> list[Finding]:
+    """A cause that shows at many places of one request is one finding, at its first place."""
+    merged: dict[tuple[Breaker, str, bool], Finding] = {}
+    for finding in findings:
+        key = (finding.breaker, pattern_of(finding.place.pointer), finding.is_expected)
+        first = merged.setdefault(key, finding)
+        if first is not finding:
+            requests = max(first.requests, finding.requests)
+            lost = first.lost_tokens + finding.lost_tokens
+            severity = severity_of(lost, tokens * requests, finding.is_expected)
+            merged[key] = replace(first, requests=requests, lost_tokens=lost, severity=severity)
+    return list(merged.values())
 
 
 def _identity_losses(prompt: Prompt, theirs: Prompt, found: Walk) -> list[Loss]:

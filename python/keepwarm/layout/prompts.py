@@ -28,7 +28,8 @@ class Stretch:
         if len(self.text) < 2 * _LINE_CHARACTERS_MIN:
             return []
         parts = self.text.replace(". ", "\n").replace(", ", "\n").split("\n")
-        return [hash(part) for part in parts[:_LINES_MAX] if len(part) >= _LINE_CHARACTERS_MIN]
+        lines = [part.strip() for part in parts[:_LINES_MAX]]
+        return [hash(line) for line in lines if len(line) >= _LINE_CHARACTERS_MIN]
 
 
 class Identity(NamedTuple):
