@@ -220,7 +220,9 @@ class Synthetic:
             own = np.where(full, own // 10, own)
             whole, rest = own // self.block_tokens, own % self.block_tokens
             own_keys = _mix(own_key, compacted)
-            row_keys = np.column_stack([keys, own_keys, _mix(own_keys, whole, turn, 3)])
+            row_keys = np.column_stack(
+                [keys, own_keys, _mix(own_keys, whole.astype(np.uint64), turn, 3)]
+            )
             row_blocks = np.column_stack([blocks, whole, (rest > 0).astype(np.int64)])
             output = _between(rng, shape.output_tokens, count)
             tokens = blocks.sum(axis=1) * self.block_tokens + own
