@@ -25,9 +25,10 @@ const HALF: usize = GROUPS.div_ceil(2);
 const Z_99: f64 = 2.576;
 /// A memory with fewer places tells nothing.
 const PLACES_MIN: f64 = 16.0;
-/// What the small memory's own course may add, besides which blocks are in it: LFU on sessions that
-/// follow each other differed by as much.
+/// What the small memory's own course may add, besides which blocks are in it.
 const COURSE: f64 = 0.01;
+/// Of LFU: where sessions follow each other, old counts decide for long what stays.
+const COURSE_LFU: f64 = 0.02;
 /// Ways to count a hit: all watched blocks in front are there; half of the groups' are; whatever.
 const WAYS: usize = 3;
 
@@ -122,6 +123,7 @@ pub struct ScaledCurve {
     block_tokens: u32,
     /// In growing order of capacity; the last one is unbounded.
     minis: Vec<Mini>,
+    course: f64,
     used: [f64; 2],
     watched: [Sum; 2],
     input_tokens: f64,
@@ -145,6 +147,7 @@ impl ScaledCurve {
             watch: Watch::new(seed, watched_max),
             block_tokens,
             minis: sizes.into_iter().map(|size| Mini::new(kind, size)).collect(),
+            course: if kind == OrderKind::Lfu { COURSE_LFU } else { COURSE },
             used: [0.0; 2],
             watched: Default::default(),
             input_tokens: 0.0,
@@ -236,7 +239,7 @@ impl ScaledCurve {
         let each = std::array::from_fn(|group| self.share(mini, by, 0, Some(group)));
         let mut wide = error(&each, rate) + (whole - seen) / 2.0 + self.blur(mini, by, rate);
         if capacity.is_finite() {
-            wide += COURSE * (1.0 - rate);
+            wide += self.course * (1.0 - rate);
         }
         if capacity * rate < PLACES_MIN {
             // All that is sure: no less than nothing, no more than a larger memory has.
