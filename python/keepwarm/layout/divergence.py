@@ -20,6 +20,8 @@ from keepwarm.layout.window import common_length
 
 #: Differences explained in one request; what lies behind more of them is not counted.
 STEPS_MAX = 128
+#: Characters that agree behind an explanation which needs no comparing with others.
+_CLEAR = 256
 _NOTHING = Segment("")
 
 
@@ -167,24 +169,41 @@ def walk(mine: Prompt, theirs: Prompt, rules: Sequence[Rule], is_same_session: b
             loss.ranges.append((begin, begin + verdict.recovered))
         resumed = _place(mine, verdict.resume[0])
         spot, their_spot, equal = _agree(mine, their_segments, *verdict.resume)
-        if equal:
-            loss.ranges.append((resumed, resumed + equal))
+        if resumed + equal > begin:
+            loss.ranges.append((max(begin, resumed), resumed + equal))
         found.losses.append(loss)
     return found
 
 
 def _verdict(at: Divergence, rules: Sequence[Rule]) -> Verdict | None:
-    """What the first rule says that knows the cause and a place to go on from."""
+    """What the first rule says that knows the cause and a place to go on from.
+
+    Within a history an explanation behind which next to nothing agrees gives way to one behind
+    which more does: two calls of one tool differ in an id, but it is messages that are gone.
+    """
+    is_sure = at.is_front or not at.is_same_session
+    best, most = None, -1
     for rule in rules:
         verdict = rule(at)
-        if verdict is not None and _goes_on((at.spot, at.their_spot), verdict.resume):
-            return verdict
-    return None
+        if verdict is None or not _goes_on(at, verdict.resume):
+            continue
+        equal = _CLEAR if is_sure else _agree(at.mine, at.their_segments, *verdict.resume)[2]
+        if equal > most:
+            best, most = verdict, equal
+        if equal >= _CLEAR:
+            break
+    return best
 
 
-def _goes_on(here: tuple[Spot, Spot], there: tuple[Spot, Spot]) -> bool:
-    """Whether `mine` goes on, or stays while `theirs` goes on: such steps come to an end."""
-    return here[0] < there[0] or (here[0] == there[0] and here[1] < there[1])
+def _goes_on(at: Divergence, resume: tuple[Spot, Spot]) -> bool:
+    """Whether the walk comes further in `mine`: each step does, so that it comes to an end.
+
+    A message that began like another one is gone back to, if it is then equal for longer.
+    """
+    mine, theirs = resume
+    if at.spot < mine or (at.spot == mine and at.their_spot < theirs):
+        return True
+    return at.their_spot < theirs and _agree(at.mine, at.their_segments, *resume)[0] > at.spot
 
 
 def _agree(
