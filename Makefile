@@ -15,6 +15,7 @@ STAMPS := $(VENV)/stamps
 PROFILE ?= release
 FUZZ_SECONDS ?= 30
 FILES ?=
+STEPS ?=
 PEERS ?= mooncake valkey
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
@@ -69,8 +70,8 @@ browser: ## a headless Chromium for the tests that look at pages (Debian's packa
 	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || { \
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium; }
 
-soak: setup ## the full sizes, an hour or two; appends to soak/RESULTS.md
-	soak/run.sh
+soak: setup ## the full sizes, an hour or two; appends to soak/RESULTS.md (STEPS="workload clients" for some)
+	STEPS="$(STEPS)" soak/run.sh
 
 bench: setup ## speed against limits of the same run, as a table (about 3 minutes)
 	$(BIN)/keepwarm bench

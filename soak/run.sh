@@ -4,21 +4,25 @@
 # what it saw to soak/RESULTS.md, with the commit.
 #
 #   SCALE=10 FUZZ_SECONDS=600 JOBS=2 soak/run.sh       JOBS: fuzzers at a time
+#   STEPS="workload clients" soak/run.sh               these alone; the result says so
 set -euo pipefail
 cd "$(dirname "$0")/.."
 SCALE=${SCALE:-10}
 FUZZ_SECONDS=${FUZZ_SECONDS:-600}
 results=soak/RESULTS.md
 log=out/soak
-mkdir -p "$log"
+mkdir -p "$log" && rm -f "$log"/*.log
 commit=$(git rev-parse --short=12 HEAD)
 [ -z "$(git status --porcelain)" ] || commit="$commit, with changes that are not committed"
 started=$(date -u +%Y-%m-%dT%H:%MZ)
 rows=""
 failed=0
 
+STEPS=${STEPS:-}
+
 step() {
     local name=$1 begun=$SECONDS
+    [ -z "$STEPS" ] || [[ " $STEPS " == *" $name "* ]] || return 0
     shift
     printf '== %s\n' "$name"
     if "$@" >"$log/$name.log" 2>&1; then verdict=ok; else verdict=FAILED failed=1; fi
@@ -48,7 +52,7 @@ step fuzzers env SECONDS_EACH="$FUZZ_SECONDS" JOBS="${JOBS:-2}" fuzz/run.sh
 
 [ -f "$results" ] || printf '# Soak results\n\nAppended by `make soak`; one section a run.\n' >"$results"
 {
-    printf '\n## %s, commit %s\n\n' "$started" "$commit"
+    printf '\n## %s, commit %s%s\n\n' "$started" "$commit" "${STEPS:+, these steps alone: $STEPS}"
     printf 'Scale %s, seed %s, fuzzers %s s each, %s cores, load at the end %s.\n\n' \
         "$SCALE" "$KEEPWARM_TEST_SEED" "$FUZZ_SECONDS" "$(nproc)" "$(cut -d' ' -f1-3 /proc/loadavg)"
     printf '| step | result | seconds | command |\n| --- | --- | --- | --- |\n%s' "$rows"
