@@ -54,6 +54,8 @@ def made(agents: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, d
         str(lint),
         "--engine-cache",
         "2GiB",
+        "--replicas",
+        "3",
     ]
     assert main(["workload", "report", *arguments]) == 0
     return out.read_text(), json.loads(out.with_suffix(".json").read_text())

@@ -36,6 +36,7 @@ def measures(
     sticky: float = 0.85,
     sessions: float = 50,
     requests: int = 1000,
+    reach: float = 1e6,
     without_blocks: int = 0,
     tokens_are: TokensAre = TokensAre.EXACT,
 ) -> Measures:
@@ -61,7 +62,7 @@ def measures(
         long_prefix_requests=Estimate(long, error),
         long_prefix_tokens=1024,
         long_prefix_share=0.5,
-        reuse_distance_blocks=spread(100),
+        reuse_distance_blocks=spread(reach / 64),
         reuse_time_s=spread(10),
         sharing_sessions=previous,
         sharing_tenants=previous,
@@ -101,6 +102,9 @@ def test_agents_are_a_strong_case_and_it_says_why() -> None:
         ({"reuse": 0.2, "mean": 1290.0}, Advice.PILOT),
         ({"reuse": 0.2, "mean": 1270.0}, Advice.NO),
         ({"requests": 19}, Advice.UNKNOWN),
+        ({"reach": 65_536.0}, Advice.STRONG),
+        ({"reach": 65_535.0}, Advice.PILOT),  # engines' own memory has it
+        ({"reach": 65_535.0, "reuse": 0.099}, Advice.NO),
     ],
 )
 def test_each_limit_from_both_sides(changed: dict[str, float], advice: Advice) -> None:
@@ -116,6 +120,28 @@ def test_what_keeps_a_pilot_from_strong_is_named() -> None:
     assert "share of tokens that repeats as prefixes is below 50 %" in found.reason
     assert "names no sessions" in found.reason
     assert any("50 % or more" in each for each in found.would_change)
+
+
+def test_what_comes_back_at_once_is_no_strong_case() -> None:
+    found = verdict(measures(reuse=0.95, reach=6_400))
+    assert found.advice is Advice.PILOT
+    assert "within 6,400 tokens of other prompts" in found.reason
+    assert any("--replicas" in each for each in found.would_change)
+
+
+def test_few_requests_are_said_to_be_few() -> None:
+    assert verdict(measures(requests=199)).reason.endswith("rests on 199 requests, which are few")
+    assert "few" not in verdict(measures(requests=200)).reason
+
+
+def test_what_is_computed_again_is_counted_from_the_beginning_on() -> None:
+    """Half of a long prompt takes less than half of its time: later tokens are dearer."""
+    model = geometry("Llama-3.1-8B")
+    costs = cost_model(model, 64)
+    reason = description(measures(reuse=0.5, mean=200_000), model, costs, "1 x H100").verdict.reason
+    again = costs.prefill_s(0, 100_000)
+    assert again < 0.4 * costs.prefill_s(0, 200_000)
+    assert f"about {again:,.2f} s of it again" in reason
 
 
 def test_unique_short_prompts_with_blocks() -> None:
@@ -138,7 +164,7 @@ def test_short_lengths_alone_are_enough_for_no() -> None:
     assert found.advice is Advice.NO
     assert "even if every prompt repeated whole, 1,155 tokens" in found.reason
     # 1,155 tokens of 6.98 G weights at 45 % of 989 TFLOP/s: 36 ms, and a little for attention.
-    assert "37 ms of computing for Llama-3-8B on 1 x h100" in found.reason
+    assert "37 ms of computing for Llama-3.1-8B on 1 x h100" in found.reason
     assert "to restore them" in found.reason
 
 
@@ -152,7 +178,9 @@ def test_long_lengths_alone_say_nothing(mean: float, p99: float) -> None:
 
 
 def test_mostly_without_blocks_is_as_lengths_only() -> None:
-    assert verdict(measures(mean=30_000, without_blocks=501)).advice is Advice.UNKNOWN
+    found = verdict(measures(mean=30_000, without_blocks=501))
+    assert found.advice is Advice.UNKNOWN
+    assert found.reason.startswith("501 of the requests have lengths only")
     assert verdict(measures(mean=30_000, without_blocks=499)).advice is Advice.STRONG
 
 

@@ -73,7 +73,11 @@ def description(
     if geometry is not None and costs is not None and measures.requests:
         mean = round(measures.input_length.mean)
         prefill = Prefill(
-            costs.prefill_s(0, mean), costs.restore_s("dram", mean), geometry.model, hardware
+            seconds=costs.prefill_s(0, mean),
+            again_s=costs.prefill_s(0, round(mean * measures.reuse_by_prefix.tokens.value)),
+            restore_s=costs.restore_s("dram", mean),
+            model=geometry.model,
+            hardware=hardware,
         )
     return Description(
         measures,

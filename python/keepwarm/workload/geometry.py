@@ -134,7 +134,9 @@ def geometry(model: str, kv_dtype: str = "") -> Geometry:
             f"{', '.join(sorted(_suggest(model)))}",
             "model",
         )
-    return from_config(entry["config"], entry["source"], kv_dtype, name=entry["names"][0])
+    asked = _exact(model)
+    named = next((each for each in entry["names"] if each.lower() == asked), entry["names"][0])
+    return from_config(entry["config"], entry["source"], kv_dtype, name=named)
 
 
 def from_config(
@@ -164,15 +166,20 @@ def _table() -> tuple[dict[str, Any], ...]:
     return tuple(tomllib.loads(text)["model"])
 
 
+def _exact(name: str) -> str:
+    """A model's name without its owner."""
+    return name.rpartition("/")[2].lower()
+
+
 def _plain(name: str) -> str:
     """A model's name without its owner and the parts that change nothing."""
-    parts = name.rpartition("/")[2].lower().split("-")
+    parts = _exact(name).split("-")
     return "-".join(each for each in parts if not _SAME.fullmatch(each))
 
 
 def _find(model: str) -> dict[str, Any] | None:
     """By its exact name, else by what is left of it."""
-    exact = model.rpartition("/")[2].lower()
+    exact = _exact(model)
     for entry in _table():
         if exact in (name.lower() for name in entry["names"]):
             return entry

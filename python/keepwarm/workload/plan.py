@@ -19,6 +19,11 @@ from keepwarm.workload.measures import Estimate
 MONTH_S = HOURS_A_MONTH * 3600
 #: Shares of a memory that may be DRAM, the rest flash; the one that leaves most money is taken.
 DRAM_SHARES = (1.0, 0.75, 0.5, 0.35, 0.2, 0.1, 0.05)
+#: Engines' memories added up.
+POOLED = (
+    "taken as one memory that all of them share: apart from each other they find less, and a "
+    "memory saves more"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +129,8 @@ class Traffic:
     block_tokens: int
     #: What engines' own memory has room for; savings count only beyond it.
     engine_blocks: float = 0.0
+    #: How that was found, for readers.
+    engines_are: str = POOLED
 
     def block_bytes(self) -> float:
         """A block in a memory."""

@@ -330,10 +330,7 @@ def _notes(traffic: Traffic) -> Iterator[str]:
             "month, which has nights and weekends"
         )
     if traffic.engine_blocks:
-        yield (
-            "savings are beyond what engines find in their own memory, taken as one memory that "
-            "all of them share: apart from each other they find less, and a memory saves more"
-        )
+        yield (f"savings are beyond what engines find in their own memory, {traffic.engines_are}")
     else:
         yield (
             "what engines find in their own memory is not taken off: say --engine-cache to count "

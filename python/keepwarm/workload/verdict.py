@@ -8,7 +8,7 @@ are held against the end of a figure's interval that speaks against the answer.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -29,8 +29,13 @@ SHORT_MEAN_TOKENS = 4096
 SHORT_P99_TOKENS = 16384
 #: Fewer requests than this show nothing.
 REQUESTS_MIN = 20
+#: With fewer the answer is given, and said to rest on little.
+REQUESTS_FEW = 200
 #: A router's share of what repeats, from which on it does most of the work.
 STICKY_MOST = 0.9
+#: What comes back within so many tokens of other requests is still in an engine's own memory: any
+#: engine of use has this much (20 GiB for a model of 70 G parameters, 8 GiB for one of 8 G).
+ENGINE_TOKENS = 65_536
 
 
 class Advice(StrEnum):
@@ -86,6 +91,7 @@ class Prefill:
     """What computing the trace's mean prompt takes, on hardware that is named."""
 
     seconds: float
+    again_s: float  # of that, its share of tokens that repeats, from the beginning on
     restore_s: float  # the same tokens from a node's DRAM
     model: str
     hardware: str
@@ -104,12 +110,19 @@ def verdict(measures: Measures, prefill: Prefill | None = None) -> Verdict:
     known = measures.requests - measures.requests_without_blocks
     if measures.info.tokens_are is TokensAre.LENGTHS_ONLY or known * 2 < measures.requests:
         return _by_lengths(measures, prefill)
-    return _by_blocks(measures, prefill)
+    found = _by_blocks(measures, prefill)
+    if measures.requests < REQUESTS_FEW:
+        few = f"{found.reason}. It rests on {measures.requests} requests, which are few"
+        return replace(found, reason=few, would_change=(*found.would_change, "a longer trace"))
+    return found
 
 
 def _by_lengths(measures: Measures, prefill: Prefill | None) -> Verdict:
     """Without blocks nothing is known to repeat; but short prompts have little to save at all."""
     lengths = measures.input_length
+    only = "the trace has lengths only"
+    if measures.requests_without_blocks < measures.requests:
+        only = f"{measures.requests_without_blocks:,} of the requests have lengths only"
     figures = (
         _most("mean tokens a prompt", lengths.mean, SHORT_MEAN_TOKENS),
         _most("P99 tokens a prompt", lengths.p99, SHORT_P99_TOKENS),
@@ -118,7 +131,7 @@ def _by_lengths(measures: Measures, prefill: Prefill | None) -> Verdict:
     if not is_short:
         return Verdict(
             Advice.UNKNOWN,
-            f"the trace has lengths only, and prompts of {lengths.mean:,.0f} tokens on average "
+            f"{only}, and prompts of {lengths.mean:,.0f} tokens on average "
             f"(P99 {lengths.p99:,.0f}) are long enough to be worth keeping if they repeat; "
             "whether they do cannot be seen from lengths",
             figures,
@@ -129,10 +142,10 @@ def _by_lengths(measures: Measures, prefill: Prefill | None) -> Verdict:
         )
     return Verdict(
         Advice.NO,
-        f"prompts are short: {lengths.mean:,.0f} tokens on average, P99 {lengths.p99:,.0f}. The "
-        "trace has lengths only, so what repeats is not known; but even if every prompt repeated "
-        f"whole, {lengths.mean:,.0f} tokens a request is all that could be saved{_cost(prefill)}. "
-        "Prefixes this short fit an engine's own cache",
+        f"prompts are short: {lengths.mean:,.0f} tokens on average, P99 {lengths.p99:,.0f}. "
+        f"{only[0].upper()}{only[1:]}, so what repeats is not known; but even if every prompt "
+        f"repeated whole, {lengths.mean:,.0f} tokens a request is all that could be saved"
+        f"{_cost(prefill)}. Prefixes this short fit an engine's own cache",
         figures,
         (
             f"prompts of more than {SHORT_MEAN_TOKENS:,} tokens on average: agents, long documents",
@@ -169,7 +182,7 @@ def _by_blocks(measures: Measures, prefill: Prefill | None) -> Verdict:
         f"{_percent(reuse)} of all tokens repeat as prefixes, {_percent(long)} of the requests "
         f"begin with a prefix of {measures.long_prefix_tokens:,} tokens or more that was asked for "
         f"before, and {saved.value:,.0f} of the {mean:,.0f} tokens of a request need not be "
-        f"computed{_share_of(prefill, reuse.value)}"
+        f"computed{_share_of(prefill)}"
     )
     weak = (
         _least("share of tokens that repeats as prefixes", reuse, WEAK_REUSE, best=True),
@@ -177,7 +190,8 @@ def _by_blocks(measures: Measures, prefill: Prefill | None) -> Verdict:
     )
     if not all(each.met for each in weak):
         return Verdict(Advice.NO, _weak_reason(weak, said, mean), weak, _weak_changes(weak))
-    if all(each.met for each in least):
+    is_near = _is_near(measures)
+    if all(each.met for each in least) and not is_near:
         return Verdict(
             Advice.STRONG,
             f"{said}. {_sticky(measures)}",
@@ -189,6 +203,8 @@ def _by_blocks(measures: Measures, prefill: Prefill | None) -> Verdict:
                 "of each size adds in money",
             ),
         )
+    if is_near:
+        return _near(measures, said, least)
     missing = [each for each in least if not each.met]
     named = "; ".join(f"{each.name} is below {_limit(each)}" for each in missing)
     return Verdict(
@@ -203,12 +219,31 @@ def _by_blocks(measures: Measures, prefill: Prefill | None) -> Verdict:
     )
 
 
+def _near(measures: Measures, said: str, least: tuple[Deciding, ...]) -> Verdict:
+    """What repeats would be found without a memory."""
+    return Verdict(
+        Advice.PILOT,
+        f"{said}. But nearly all of it comes back soon: in 90 of 100 cases within "
+        f"{_reach(measures):,.0f} tokens of other prompts. An engine that saw it still has it "
+        "in its own memory, and a router by session or prefix finds it there. "
+        f"{_sticky(measures)}",
+        least,
+        (
+            "keepwarm workload simulate with --replicas and --capacity device=SIZE: what your "
+            "engines find by themselves",
+            f"more users at once, so that {ENGINE_TOKENS:,} tokens or more of other prompts "
+            "come between: strong",
+            "retries of equal requests, or a benchmark's, that real traffic would not have",
+        ),
+    )
+
+
 def _weak_reason(weak: Sequence[Deciding], said: str, mean: float) -> str:
     reuse, saved = weak
     if not reuse.met and mean < SHORT_MEAN_TOKENS:
         return f"prompts are mostly unique and short: {said}"
     if not reuse.met:
-        return f"prompts are mostly unique: {said}. Nothing that could be kept is asked for again"
+        return f"prompts are mostly unique: {said}"
     return f"what repeats is too short to be worth keeping ({saved.value:,.0f} tokens): {said}"
 
 
@@ -221,6 +256,16 @@ def _weak_changes(weak: Sequence[Deciding]) -> tuple[str, ...]:
     )
 
 
+def _reach(measures: Measures) -> float:
+    """Tokens of other prompts between two uses of what repeats, in 90 of 100 cases at most."""
+    return measures.reuse_distance_blocks.p90 * measures.info.block_tokens
+
+
+def _is_near(measures: Measures) -> bool:
+    """Whether engines' own memory has nearly all that repeats, whatever a memory would hold."""
+    return measures.reuse_distance_blocks.count > 0 and _reach(measures) < ENGINE_TOKENS
+
+
 def _sticky(measures: Measures) -> str:
     """How much of it a router gets alone, which matters to what a memory adds."""
     all_of, own = measures.reuse_by_prefix.tokens.value, measures.reuse_sticky.tokens.value
@@ -229,21 +274,21 @@ def _sticky(measures: Measures) -> str:
     if all_of and own / all_of >= STICKY_MOST:
         return (
             f"Sessions repeat mostly themselves: a sticky router with room for all of it would get "
-            f"{100 * own:.0f} % alone; a memory adds what its engines cannot hold, and what is "
-            "lost when load moves, an engine restarts or a replica goes"
+            f"{100 * own:.0f} % or more alone; a memory adds what its engines cannot hold, and "
+            "what is lost when load moves, an engine restarts or a replica goes"
         )
     return (
-        f"A sticky router alone, with room for all of it, would get {100 * own:.0f} %; the rest is "
-        "shared between sessions and needs a shared memory, or copies in each engine"
+        f"A sticky router alone, with room for all of it, would get {100 * own:.0f} % or more; the "
+        "rest is shared between sessions, and needs a shared memory or a copy in each engine"
     )
 
 
-def _share_of(prefill: Prefill | None, reuse: float) -> str:
+def _share_of(prefill: Prefill | None) -> str:
     if prefill is None:
         return ""
     return (
         f" (a mean prompt takes {prefill.seconds:,.2f} s to compute for {prefill.model} on "
-        f"{prefill.hardware}, about {reuse * prefill.seconds:,.2f} s of it again)"
+        f"{prefill.hardware}, about {prefill.again_s:,.2f} s of it again)"
     )
 
 

@@ -117,7 +117,7 @@ def _reuse(measures: Measures) -> Rows:
         f"{_share(measures.long_prefix_requests)} (and >= "
         f"{100 * measures.long_prefix_share:.0f} % of the prompt, asked for before)",
     )
-    sticky = f"{_share(measures.reuse_sticky.tokens)} of the tokens"
+    sticky = f"{_share(measures.reuse_sticky.tokens)} of the tokens or more"
     has_sessions = measures.sessions.sessions.value > 0
     yield "a sticky router alone gets", sticky if has_sessions else "not known: no sessions"
     yield "distinct blocks", f"{_count(measures.distinct_blocks)}"

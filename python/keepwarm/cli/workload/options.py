@@ -145,10 +145,10 @@ def tell_skipped(source: TraceSource) -> None:
         complain(f"keepwarm: {count} records: {reason}{f' ({places})' if places else ''}")
 
 
-def flags(options: TraceOptions | CostOptions) -> list[str]:
-    """The command line's words for what is not as by default."""
+def flags(options: object) -> list[str]:
+    """The command line's words for what is not as by default, of a group of options."""
     found = []
-    for each in fields(options):
+    for each in fields(options):  # type: ignore[arg-type]
         value = getattr(options, each.name)
         if value != each.default:
             found += [f"--{each.name.replace('_', '-')}", str(value)]

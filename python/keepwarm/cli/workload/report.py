@@ -101,8 +101,9 @@ def report(
         geometry = cost.model(model)
         costs = cost.costs(geometry, source.info.block_tokens)
         economy = build.Economy(geometry, costs, cost.hardware(), shape)
+    words = _arguments(traces, trace, model, cost, fleet or FleetOptions(), from_)
     with reading("reading") as progress:
-        made = build.build(source, economy, given, _arguments(traces, trace, model, cost), progress)
+        made = build.build(source, economy, given, words, progress)
     document = json.dumps(made.as_json(), indent=1)
     write_whole(out, made.as_html())
     write_whole(out.with_suffix(".json"), f"{document}\n")
@@ -113,11 +114,18 @@ def report(
 
 
 def _arguments(
-    traces: Sequence[str], trace: TraceOptions, model: str | None, cost: CostOptions
+    traces: Sequence[str],
+    trace: TraceOptions,
+    model: str | None,
+    cost: CostOptions,
+    fleet: FleetOptions,
+    given: Sequence[Path],
 ) -> Arguments:
     """The words with which other commands make the page's figures again."""
     from keepwarm.workload.report.scorecard import Arguments
 
-    read = shlex.join([*traces, *flags(trace)])
-    priced = "" if model is None else shlex.join(["--model", model, *flags(cost)])
-    return Arguments(read, f"{read} {priced}".strip())
+    read = [*traces, *flags(trace)]
+    priced = read if model is None else [*read, "--model", model, *flags(cost)]
+    simulated = priced if model is None else [*priced, *flags(fleet)]
+    shown = [*simulated, *(word for path in given for word in ("--from", str(path)))]
+    return Arguments(*map(shlex.join, (read, priced, shown)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import keepwarm
@@ -12,9 +12,16 @@ from keepwarm.workload.describe import Description, description
 from keepwarm.workload.geometry import Geometry
 from keepwarm.workload.load import HitCurve
 from keepwarm.workload.measures import measure
+from keepwarm.workload.outcomes import SimulationResult
 from keepwarm.workload.plan import Traffic
 from keepwarm.workload.report import scorecard, sections
-from keepwarm.workload.report.fleets import Fleets, FleetShape, replicas_for, simulate_fleets
+from keepwarm.workload.report.fleets import (
+    Fleets,
+    FleetShape,
+    replicas_for,
+    simulate_alone,
+    simulate_fleets,
+)
 from keepwarm.workload.report.page import Headline, html
 from keepwarm.workload.report.scorecard import Arguments, Figure
 from keepwarm.workload.size import Sizing, size
@@ -54,6 +61,7 @@ class Report:
     figures: tuple[Figure, ...]
     documents: Mapping[str, Mapping[str, Any]]
     economy: Economy | None
+    lacking: str  # why no fleet was simulated
     command: str
 
     def as_json(self) -> dict[str, Any]:
@@ -90,17 +98,21 @@ class Report:
         parts = (
             sections.structure(self.description),
             sections.curve(self.curve, block_bytes),
-            sections.money(self.sizing, currency),
-            sections.fleet(self.fleets),
+            sections.money(self.sizing, currency, self.lacking),
+            sections.fleet(self.fleets, self.lacking),
             sections.lint(self.documents.get("lint")),
             sections.scorecard(self.figures),
-            sections.limits(self.description, self.figures, economy is not None),
+            sections.limits(self.description, self.figures, self.documents, economy is not None),
         )
+        reasons = [sections.as_sentence(found.reason)]
+        if self.sizing is not None:
+            money = sections.as_sentence(self.sizing.reason, begins=False)
+            reasons.append(f"At the stated prices: {money}")
         headline = Headline(
             f"Verdict: {found.advice.value}",
             _TONES[found.advice],
-            sections.as_sentence(found.reason),
-            [(each.shown(), each.name) for each in self._leading()],
+            " ".join(reasons),
+            [(each.shown(), each.title()) for each in self._leading()],
         )
         return html(f"What repeats in {info.name}", subtitle, headline, parts)
 
@@ -127,7 +139,7 @@ def build(
     arguments: Arguments,
     progress: Progress | None = None,
 ) -> Report:
-    """Reads the trace: once, with a model six times more."""
+    """Reads the trace: twice, with a model five times more."""
     measures = measure(source, progress=progress)
     skipped = source.skipped().counts
     geometry = costs = None
@@ -136,24 +148,32 @@ def build(
         geometry, costs, hardware = economy.geometry, economy.costs, economy.hardware
     found = description(measures, geometry, costs, hardware, skipped)
     curve = sizing = traffic = fleets = None
+    lacking = "--model, and a trace with blocks"
     if measures.info.tokens_are is not TokensAre.LENGTHS_ONLY:
         surveyed = survey(source, progress)
         curve = surveyed.curve
         if economy is not None:
-            shape, costs = economy.fleet, economy.costs
-            replicas = shape.replicas or _replicas(surveyed, costs, measures.info.block_tokens)
-            traffic = _traffic(surveyed, economy, measures.info.block_tokens, replicas)
-            sizing = size(traffic, parse_target("money"))
+            shape, costs, block_tokens = economy.fleet, economy.costs, measures.info.block_tokens
+            replicas = shape.replicas or _replicas(surveyed, costs, block_tokens)
+            alone = None
             if measures.requests <= SIMULATED_MAX:
+                alone = simulate_alone(source, shape, replicas, costs, progress)
+            traffic = _traffic(surveyed, economy, block_tokens, replicas, alone)
+            sizing = size(traffic, parse_target("money"))
+            lacking = f"a part of the trace: of more than {SIMULATED_MAX:,} requests none are"
+            lacking = f"{lacking} simulated here"
+            if alone is not None:
                 memory = shape.memory_bytes or sizing.best.bytes() or MEMORY_BYTES
-                fleets = simulate_fleets(source, shape, replicas, memory, costs, progress)
+                fleets = simulate_fleets(source, shape, replicas, memory, alone, progress)
     figures = (
         *scorecard.structure(found, arguments),
-        *scorecard.fleet(fleets, arguments),
+        *scorecard.fleet(fleets, arguments, lacking),
         *scorecard.measured(documents),
     )
-    command = f"keepwarm workload report {arguments.costs}"
-    return Report(found, curve, sizing, traffic, fleets, figures, documents, economy, command)
+    command = f"keepwarm workload report {arguments.report}"
+    return Report(
+        found, curve, sizing, traffic, fleets, figures, documents, economy, lacking, command
+    )
 
 
 def _replicas(surveyed: Survey, costs: CostModel, block_tokens: int) -> int:
@@ -161,7 +181,22 @@ def _replicas(surveyed: Survey, costs: CostModel, block_tokens: int) -> int:
     return replicas_for(everything, surveyed.load.span_s)
 
 
-def _traffic(surveyed: Survey, economy: Economy, block_tokens: int, replicas: int) -> Traffic:
-    block_bytes = block_tokens * economy.costs.kv_bytes_per_token
-    engine_blocks = replicas * economy.fleet.engine_bytes / block_bytes
-    return Traffic(surveyed.load, surveyed.curve, economy.costs, block_tokens, engine_blocks)
+def _traffic(
+    surveyed: Survey,
+    economy: Economy,
+    block_tokens: int,
+    replicas: int,
+    alone: SimulationResult | None,
+) -> Traffic:
+    """Engines count as the one memory that finds what they find by themselves, simulated."""
+    made = Traffic(surveyed.load, surveyed.curve, economy.costs, block_tokens)
+    pooled = replicas * economy.fleet.engine_bytes / made.block_bytes()
+    if alone is None:
+        return replace(made, engine_blocks=pooled)
+    rate = float(alone.to_json()["hit_rate"]["token"] or 0.0)
+    same = surveyed.curve.needed(rate)
+    return replace(
+        made,
+        engine_blocks=pooled if same is None else same,
+        engines_are=f"which is {100 * rate:.1f} % of the tokens for the fleet simulated below",
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,38 +96,56 @@ def replicas_for(prefill_s: float, span_s: float) -> int:
     return max(2, math.ceil(prefill_s / max(span_s, 1.0) / BUSY))
 
 
+def simulate_alone(
+    source: TraceSource,
+    shape: FleetShape,
+    replicas: int,
+    costs: CostModel,
+    progress: Progress | None = None,
+) -> SimulationResult:
+    """Engines without any memory beside their own: what a memory is to be held against."""
+    return simulate(source, _settings(source, shape, replicas, costs), progress)
+
+
 def simulate_fleets(
     source: TraceSource,
     shape: FleetShape,
     replicas: int,
     memory_bytes: int,
-    costs: CostModel,
+    alone: SimulationResult,
     progress: Progress | None = None,
 ) -> Fleets:
-    """Reads the trace five times."""
-    block_bytes = source.info.block_tokens * costs.kv_bytes_per_token
-    engine = max(1, int(shape.engine_bytes / block_bytes))
-    memory = max(replicas, int(memory_bytes / block_bytes))
-    device = Level(tier="device", capacity_blocks=engine, policy=POLICY)
-    dram = Level(tier="dram", capacity_blocks=memory, policy=POLICY)
-
-    def run(levels: tuple[Level, ...], *, shared: bool) -> SimulationResult:
-        settings = Settings(
-            levels=levels,
-            replicas=replicas,
-            router=shape.router,
-            shared=shared,
-            costs=costs,
-            planned=True,
-        )
-        return simulate(source, settings, progress)
-
+    """Reads the trace four times; `alone` is what `simulate_alone` says of the same fleet."""
+    costs = alone.costs
+    assert costs is not None
+    base = _settings(source, shape, replicas, costs)
+    blocks = max(replicas, int(memory_bytes / _block_bytes(source, costs)))
+    dram = Level(tier="dram", capacity_blocks=blocks, policy=POLICY)
+    both = replace(base, levels=(*base.levels, dram))
     results = {
-        "alone": run((device,), shared=False),
-        "local": run((device, dram), shared=False),
-        "shared": run((device, dram), shared=True),
+        "alone": alone,
+        "local": simulate(source, both, progress),
+        "shared": simulate(source, replace(both, shared=True), progress),
     }
-    unbounded = run((Level(tier="device", policy=POLICY),), shared=False)
+    endless = replace(base, levels=(Level(tier="device", policy=POLICY),))
+    unbounded = simulate(source, endless, progress)
     sessions = [batch.sessions for batch in source.batches()]
     known = np.concatenate(sessions) if sessions else np.zeros(0, np.uint64)
     return Fleets(shape, replicas, memory_bytes, results, unbounded, known)
+
+
+def _settings(source: TraceSource, shape: FleetShape, replicas: int, costs: CostModel) -> Settings:
+    """Of engines alone."""
+    engine = max(1, int(shape.engine_bytes / _block_bytes(source, costs)))
+    return Settings(
+        levels=(Level(tier="device", capacity_blocks=engine, policy=POLICY),),
+        replicas=replicas,
+        router=shape.router,
+        shared=False,
+        costs=costs,
+        planned=True,
+    )
+
+
+def _block_bytes(source: TraceSource, costs: CostModel) -> float:
+    return source.info.block_tokens * costs.kv_bytes_per_token

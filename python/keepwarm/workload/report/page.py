@@ -109,11 +109,13 @@ def _table(table: Table) -> str:
             for at, cell in enumerate(row)
         )
 
+    # A table of sentences: on a narrow screen each row becomes a paragraph.
+    words = ' class="words"' if table.numbers_from >= len(table.head) else ""
     caption = f"<caption>{escape(table.caption)}</caption>" if table.caption else ""
     rows = "\n".join(f"<tr>{cells(row, 'td')}</tr>" for row in table.rows)
     return (
-        f'<div class="wide"><table>{caption}<thead><tr>{cells(table.head, "th")}</tr></thead>\n'
-        f"<tbody>\n{rows}\n</tbody></table></div>"
+        f'<div class="wide"><table{words}>{caption}<thead><tr>{cells(table.head, "th")}</tr>'
+        f"</thead>\n<tbody>\n{rows}\n</tbody></table></div>"
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from keepwarm.config import show_size
@@ -17,7 +17,7 @@ from keepwarm.workload.report.scorecard import Figure
 from keepwarm.workload.size import Sizing
 from keepwarm.workload.trace import TokensAre
 
-SHARE = Axis("share of values", is_share=True)
+SHARE = Axis("share", is_share=True)
 _VARIED = {
     "gpu_hour": "price of a GPU hour",
     "dram_gib_month": "price of DRAM",
@@ -35,7 +35,7 @@ def structure(found: Description) -> Section:
         _histogram("Prompt lengths, tokens", measures.input_length),
     ]
     sentences = [
-        f"{measures.requests:,} requests in {measures.span_s / 3600:,.2f} hours ask for "
+        f"{measures.requests:,} requests in {_span(measures.span_s)} ask for "
         f"{measures.input_tokens:,} input tokens, in blocks of {measures.info.block_tokens}."
     ]
     if measures.reuse_distance_blocks.count:
@@ -49,12 +49,13 @@ def structure(found: Description) -> Section:
         parts.append(_histogram("Seconds between two uses of a block", measures.reuse_time_s))
     shape = measures.sessions
     if shape.requests.count:
-        rows = [
-            _quantiles("requests of a session", shape.requests),
-            _quantiles("tokens added by a request", shape.tokens_added),
-            _quantiles("seconds between requests", shape.gap_s),
-            _quantiles("tokens at the end", shape.tokens_at_end),
-        ]
+        spreads = {
+            "requests of a session": shape.requests,
+            "tokens added by a request": shape.tokens_added,
+            "seconds between requests": shape.gap_s,
+            "tokens at the end": shape.tokens_at_end,
+        }
+        rows = [_quantiles(name, spread) for name, spread in spreads.items() if spread.count]
         parts.append(Table(("sessions", "mean", "P50", "P90", "P99"), rows))
         sentences.append(
             f"{shape.sessions.value:,.0f} sessions; {percent(shape.single_share.value)} of them "
@@ -95,12 +96,11 @@ def curve(found: HitCurve | None, block_bytes: float | None) -> Section:
     return Section(title, anchor, [sentence], [picture])
 
 
-def money(sizing: Sizing | None, currency: str) -> Section:
+def money(sizing: Sizing | None, currency: str, lacking: str) -> Section:
     """What each size leaves, where it breaks even, what that rests on."""
     title, anchor = "Whether it pays", "money"
     if sizing is None:
-        sentence = "No model was given: bytes, seconds and money cannot be told. Give --model."
-        return Section(title, anchor, [sentence])
+        return Section(title, anchor, [f"Money cannot be told; it needs {lacking}."])
     sizes = [plan.blocks * plan.block_bytes for plan in sizing.points]
     columns = [
         ("saved", [plan.saved.value for plan in sizing.points]),
@@ -136,13 +136,11 @@ def money(sizing: Sizing | None, currency: str) -> Section:
     )
 
 
-def fleet(found: Fleets | None) -> Section:
+def fleet(found: Fleets | None, lacking: str) -> Section:
     """The same arrivals at engines alone, with local memories, and with a shared one."""
     title, anchor = "The same requests with and without", "fleet"
     if found is None:
-        return Section(
-            title, anchor, ["Nothing was simulated: give --model, and a trace with blocks."]
-        )
+        return Section(title, anchor, [f"Nothing was simulated; it needs {lacking}."])
     shape = found.shape
     documents = {kind: result.to_json() for kind, result in found.results.items()}
     names = [KINDS[kind] for kind in documents]
@@ -176,8 +174,15 @@ def fleet(found: Fleets | None) -> Section:
         f"{show_size(found.memory_bytes)}. Each request's prefix is restored only where that is "
         "faster than computing it. Answers (decode) are left out."
     )
+    costs = found.results["shared"].costs
+    assert costs is not None
+    link = (
+        f"Keepwarm is simulated in DRAM alone. The shared one's restores go one after the other at "
+        f"{show_size(costs.restore['dram'].bytes_per_s)}/s, as if it were one node; of local ones "
+        "each replica has a link of its own."
+    )
     caption = "Input tokens by where they came from; the rest was computed"
-    return Section(title, anchor, [sentence], [Picture(caption, hits), Table(head, rows)])
+    return Section(title, anchor, [sentence, link], [Picture(caption, hits), Table(head, rows)])
 
 
 def lint(document: Mapping[str, Any] | None) -> Section:
@@ -228,7 +233,12 @@ def scorecard(figures: Sequence[Figure]) -> Section:
     )
 
 
-def limits(found: Description, figures: Sequence[Figure], has_model: bool) -> Section:
+def limits(
+    found: Description,
+    figures: Sequence[Figure],
+    documents: Mapping[str, Mapping[str, Any]],
+    has_model: bool,
+) -> Section:
     """What the data does not show."""
     info, measures = found.measures.info, found.measures
     said = [*map(as_sentence, info.notes)]
@@ -242,8 +252,8 @@ def limits(found: Description, figures: Sequence[Figure], has_model: bool) -> Se
         said.append("The trace has lengths only: whether anything repeats is not known.")
     if measures.span_s < 24 * 3600:
         said.append(
-            f"It spans {measures.span_s / 3600:,.1f} hours: nights, weekends and the growth of "
-            "sessions over days are not in it."
+            f"It spans {_span(measures.span_s)}: nights, weekends and the growth of sessions over "
+            "days are not in it."
         )
     if measures.sessions.requests_unknown:
         said.append(
@@ -260,15 +270,38 @@ def limits(found: Description, figures: Sequence[Figure], has_model: bool) -> Se
             "Seconds and money are models: a GPU's peak times a share of it, restores at stated "
             "rates. A replay against your own engines measures them."
         )
+    said += _doubts(info.name, documents)
     unmeasured = [each.name for each in figures if each.value is None]
     if unmeasured:
         said.append(f"Not measured here: {'; '.join(unmeasured)}.")
     return Section("What the data does not show", "limits", said)
 
 
-def as_sentence(text: str) -> str:
-    text = text[:1].upper() + text[1:]
+def _doubts(trace: str, documents: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """What given results say against themselves, and whether they are of this trace."""
+    for kind, document in documents.items():
+        of_trace = document.get("trace")
+        if isinstance(of_trace, dict) and of_trace.get("name") != trace:
+            yield f"What was replayed ({kind}) is another trace: {of_trace.get('name')}."
+        for problem in document.get("problems", ()):
+            yield f"The replay ({kind}) is no evidence: {as_sentence(str(problem), begins=False)}"
+        if document.get("interrupted"):
+            yield f"The replay ({kind}) was interrupted."
+        if document.get("quick"):
+            yield "The bench was a quick one: a look, no figure to publish."
+
+
+def as_sentence(text: str, *, begins: bool = True) -> str:
+    """With a full stop, and with a capital letter where it begins a paragraph."""
+    text = text[:1].upper() + text[1:] if begins else text
     return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
+def _span(seconds: float) -> str:
+    for unit, name in ((3600.0, "hours"), (60.0, "minutes")):
+        if seconds >= 2 * unit:
+            return f"{seconds / unit:,.1f} {name}"
+    return f"{seconds:,.1f} seconds"
 
 
 def _histogram(caption: str, spread: Distribution) -> Picture:
