@@ -12,7 +12,7 @@ from typing import Any
 import keepwarm
 import numpy as np
 import pytest
-from keepwarm.testing import FakeMemory, FaultProxy, Towards, blocks
+from keepwarm.testing import FakeMemory, FaultProxy, NodeProcess, Towards, blocks
 from keepwarm.workload.replay import Pace, of_trace
 from keepwarm.workload.replay.node import CLIENT, ClientError, NodePlan, replay_node
 from keepwarm.workload.replay.node_client import Job, NodeClient, namespace_of
@@ -211,6 +211,34 @@ def children() -> list[int]:
 def test_a_node_that_is_not_there_is_an_error(folder: Path, node: LocalNode) -> None:
     with pytest.raises(keepwarm.NodeError):
         asyncio.run(replay_node(plan_of(node, agents(), address=f"unix:{folder}/no.sock")))
+
+
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_a_node_that_goes_meanwhile_leaves_what_clients_saw(folder: Path, comes_back: bool) -> None:
+    """Killed halfway: the requests until then hit, and those after it miss; no result is lost."""
+    rows = [Row(at * 0.01, [1 + at % 3], BLOCK + 1) for at in range(40)]
+    with NodeProcess(folder, 16 << 20) as process:
+
+        def progress(sent: int, _: float) -> None:
+            if sent == 20:
+                process.kill()
+                if comes_back:
+                    process.start()
+
+        made = NodePlan(
+            address=process.address,
+            arrivals=lambda: of_trace(source(rows), AS_IT_WAS),
+            block_tokens=BLOCK,
+            block_bytes=BYTES,
+            deadline_s=1.0,
+            lag_s_max=60.0,
+        )
+        result = asyncio.run(replay_node(made, None, progress))
+    assert result["requests"] == 40
+    assert [each[:27] for each in result["problems"]] == ["the node went away or was s"]
+    assert (result["agrees"], result["reconciliation"]) == (False, [])
+    assert result["hits_by_tier"]["dram"] > 0
+    assert result["misses_by_reason"]["store_down"] > 0
 
 
 def client_on(memory: FakeMemory, block_bytes: int = BYTES) -> NodeClient:

@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -190,7 +191,8 @@ def replay(
       keepwarm workload replay trace.parquet --node unix:/run/kw.sock
 
     Exit code 1 if the sender fell behind, nothing was answered, or a byte
-    was wrong; 130 after Ctrl-C, with what there is so far.
+    was wrong; 130 after Ctrl-C, with what there is so far. A second Ctrl-C
+    ends it at once.
 
     Parameters
     ----------
@@ -206,17 +208,19 @@ def replay(
             "who is asked? give --against NAME=URL, once or several times, or --node ADDRESS"
         )
     run = _against(trace, pacing, endpoints) if endpoints.against else _bare(trace, pacing, node)
+    if out is not None:
+        out.open("a").close()  # what cannot be written is said before an hour of replay, not after
     result = _run(run, pacing.limit)
     result["command"] = _command(trace, pacing, endpoints, node)
     text = json.dumps(result, indent=1)
-    if out is not None:
-        out.write_text(text + "\n", encoding="utf-8")
     if json_:
         tell(text)
     else:
         _show(result)
     for problem in result["problems"]:
         complain(f"keepwarm: {problem}")
+    if out is not None:
+        out.write_text(text + "\n", encoding="utf-8")
     if result["interrupted"]:
         return INTERRUPTED
     return FAILED if result["problems"] else 0
@@ -373,12 +377,28 @@ def _run(made: Made, limit: int | None) -> dict[str, Any]:
             bar.update(task, completed=sent, description=said)
 
         async def main() -> dict[str, Any]:
-            stop, loop = asyncio.Event(), asyncio.get_running_loop()
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.add_signal_handler(number, stop.set)
-            return await made(stop, show)
+            stop = asyncio.Event()
+            with stopping(stop):
+                return await made(stop, show)
 
         return asyncio.run(main())
+
+
+@contextmanager
+def stopping(stop: asyncio.Event) -> Iterator[None]:
+    """Ctrl-C sets `stop`; the next one ends the process, even while a log is waited for."""
+    loop = asyncio.get_running_loop()
+
+    def interrupted(number: int, _: object) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        loop.call_soon_threadsafe(stop.set)
+
+    before = {each: signal.signal(each, interrupted) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _command(trace: tuple[Path, ...], *flags: object) -> list[str]:

@@ -23,11 +23,12 @@ if TYPE_CHECKING:
     import aiohttp
 
 LINE_BYTES_MAX = 4 << 20
+MODELS_BYTES_MAX = 4 << 20
 
 CONNECT = "connect"  # no connection could be made
 TIMEOUT = "timeout"  # the request's own deadline passed
 CUT = "cut"  # the connection ended before the answer did
-MALFORMED = "malformed"  # the stream is none, or says that it failed
+MALFORMED = "malformed"  # no HTTP, no stream of events, or one that says that it failed
 EMPTY = "empty"  # it ended well, without any content
 CANCELLED = "cancelled"  # the replay was interrupted meanwhile
 NOT_SENT = "not sent"  # too many were under way at its time
@@ -85,6 +86,8 @@ class _Event(msgspec.Struct):
 
 _decode = msgspec.json.Decoder(_Event).decode
 _encode = msgspec.json.Encoder(order="sorted").encode
+# No event, nothing in UTF-8, a token id that is none, brackets without an end.
+_UNREADABLE = (msgspec.DecodeError, ValueError, OverflowError, RecursionError)
 
 
 class _MalformedError(Exception):
@@ -112,11 +115,11 @@ class _Stream:
                 continue
             try:
                 event = _decode(data)
-            except (msgspec.DecodeError, UnicodeDecodeError):
+                if event.error is not None:
+                    raise _MalformedError
+                self._take(event, now_s)
+            except _UNREADABLE:
                 raise _MalformedError from None
-            if event.error is not None:
-                raise _MalformedError
-            self._take(event, now_s)
 
     def _lines(self) -> Iterator[bytes]:
         if b"\n" not in self.rest:
@@ -195,6 +198,8 @@ async def ask(
         raise
     except aiohttp.ClientConnectorError:
         answer.failure = CONNECT
+    except aiohttp.ClientResponseError:
+        answer.failure = MALFORMED
     except (aiohttp.ClientError, OSError):
         # A request that a pooled connection's end met, a stream that ended early: all one to us.
         answer.failure = CUT
@@ -238,9 +243,11 @@ async def first_model(session: aiohttp.ClientSession, url: str, timeout_s: float
                 raise KeepwarmError(
                     f"{url}/v1/models answers {response.status}: name the model with --model"
                 )
-            found = msgspec.json.decode(await response.content.read(4 << 20))
-            return str(found["data"][0]["id"])
-    except (KeyError, IndexError, TypeError, ValueError):
+            said = bytearray()
+            while len(said) < MODELS_BYTES_MAX and (piece := await response.content.readany()):
+                said += piece
+            return str(msgspec.json.decode(said)["data"][0]["id"])
+    except (KeyError, IndexError, TypeError, *_UNREADABLE):
         raise KeepwarmError(f"{url}/v1/models names no model: name it with --model") from None
     except (aiohttp.ClientError, OSError, TimeoutError) as error:
         why = str(error) or type(error).__name__

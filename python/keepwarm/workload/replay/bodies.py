@@ -17,6 +17,8 @@ from keepwarm.workload.replay.schedule import Arrival
 
 _encode = msgspec.json.Encoder().encode
 ECHOED_TOKENS_MAX = 8192
+#: A log that says more has it wrong; a body of as many takes tens of megabytes.
+PROMPT_TOKENS_MAX = 1 << 22
 PATHS = {
     Family.OPENAI_CHAT: "/v1/chat/completions",
     Family.OPENAI_COMPLETIONS: "/v1/completions",
@@ -62,11 +64,13 @@ class TokenBodies:
         self.vocabulary = vocabulary
         self.limits = limits
 
-    def body(self, arrival: Arrival) -> Body:
-        """One request's."""
+    def body(self, arrival: Arrival) -> Body | None:
+        """One request's; None where it would be longer than any model's."""
         wanted = max(arrival.input_tokens, 1)
         most = self.limits.prompt_tokens
         count = wanted if most is None else min(wanted, most)
+        if count > PROMPT_TOKENS_MAX:
+            return None
         output = max(arrival.output_tokens, 1)
         if self.limits.output_tokens is not None:
             output = min(output, self.limits.output_tokens)

@@ -132,7 +132,10 @@ def _notes(plan: Plan, tallies: Sequence[Tally], interrupted: bool, unsuited: in
     if interrupted:
         found.append("interrupted: only the requests up to then are counted")
     if unsuited:
-        found.append(f"{unsuited} requests are neither OpenAI's chat nor completions: left out")
+        found.append(
+            f"{unsuited} requests are left out: neither OpenAI's chat nor completions, or longer "
+            "than any prompt"
+        )
     if len(tallies) > 1 and plan.order is Order.INTERLEAVED:
         found.append(
             "the targets ran side by side: where they share a machine, they slowed each other"

@@ -11,6 +11,8 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from keepwarm.errors import KeepwarmError
 
 LOWEST_US = 1
@@ -64,9 +66,11 @@ class Latencies:
 
     def _steps(self) -> Iterator[tuple[int, float]]:
         """How many values are at most so long."""
-        for item in self._hdr.get_recorded_iterator():
-            top = self._hdr.get_highest_equivalent_value(item.value_iterated_to)
-            yield item.total_count_to_this_value, min(top / 1e6, self._max_s)
+        counts = np.frombuffer(self._hdr.counts, np.int64)
+        places = np.flatnonzero(counts)
+        for place, upto in zip(places.tolist(), np.cumsum(counts[places]).tolist(), strict=True):
+            value = self._hdr.get_value_from_index(place)
+            yield upto, min(self._hdr.get_highest_equivalent_value(value) / 1e6, self._max_s)
 
     def add(self, plain: dict[str, Any]) -> None:
         """Adds what another's `plain` holds."""

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -91,7 +91,8 @@ async def replay_node(
 ) -> dict[str, Any]:
     """Replays a trace; NodeError where the node is not there, ClientError where a client ends.
 
-    Without `keep` the namespace of replays is emptied before and after.
+    A node that goes meanwhile is a problem in the result, which is what clients saw. Without `keep`
+    the namespace of replays is emptied before and after.
     """
     stop = stop or asyncio.Event()
     with keepwarm.connect(plan.address) as memory:
@@ -101,9 +102,11 @@ async def replay_node(
         before = _figures(memory, plan.tenant)
         run = _Run(plan, stop, progress)
         await run.go()
-        after = _figures(memory, plan.tenant)
-        if not plan.keep:
-            space.drop(deadline_s=STAT_S)
+        after = None
+        with suppress(NodeError):
+            after = _figures(memory, plan.tenant)
+            if not plan.keep:
+                space.drop(deadline_s=STAT_S)
     return _result(run, before, after)
 
 
@@ -271,9 +274,16 @@ def _job(arrival: Arrival, due_s: float) -> Job:
     return Job(due_s, arrival.number, arrival.input_tokens, arrival.counted, ids)
 
 
-def _figures(memory: keepwarm.Memory, tenant: str) -> Counter[str]:
-    """The tenant's counters at the node, by the names that clients use."""
-    own = memory.stat(STAT_S).get("tenants", {}).get(tenant)
+class _Figures(NamedTuple):
+    """A tenant's counters, by the names that clients use, and whose they are."""
+
+    counters: Counter[str]
+    incarnations: list[int]  # of each node; another one after a restart
+
+
+def _figures(memory: keepwarm.Memory, tenant: str) -> _Figures:
+    stat = memory.stat(STAT_S)
+    own = stat.get("tenants", {}).get(tenant)
     if own is None:
         raise NodeError(f"the node tells no figures of tenant {tenant!r}: see its principals")
     found: Counter[str] = Counter({name: own.get(name, 0) for name in (*AGREED, "present")})
@@ -281,7 +291,7 @@ def _figures(memory: keepwarm.Memory, tenant: str) -> Counter[str]:
         for reason, count in own.get(table, {}).items():
             found[f"{table}.{reason}"] = count
     found["pending"] = own.get("pending", 0)
-    return found
+    return _Figures(found, [node["incarnation"] for node in stat.get("nodes") or [stat]])
 
 
 #: What a client answers itself when no node does.
@@ -301,15 +311,17 @@ def _reconciled(seen: Mapping[str, int], before: Counter[str], after: Counter[st
     return rows
 
 
-def _result(run: _Run, before: Counter[str], after: Counter[str]) -> dict[str, Any]:
+def _result(run: _Run, before: _Figures, after: _Figures | None) -> dict[str, Any]:
     plan, counts = run.plan, run.counts
-    rows = _reconciled(counts.all_calls, before, after)
+    rows, has_stayed = [], after is not None and after.incarnations == before.incarnations
+    if after is not None and has_stayed:
+        rows = _reconciled(counts.all_calls, before.counters, after.counters)
     moved = {"get": counts.read_bytes, "put": counts.put_bytes}
     return {
         "schema": SCHEMA,
         "kind": "keepwarm.workload.replay.node",
         "interrupted": run.stop.is_set(),
-        "problems": _problems(run),
+        "problems": _problems(run, has_stayed),
         "notes": _notes(run, rows),
         "loop": "closed" if plan.closed else "open",
         "lag_s_max": None if plan.closed else plan.lag_s_max,
@@ -345,13 +357,18 @@ def _result(run: _Run, before: Counter[str], after: Counter[str]) -> dict[str, A
         "own_seconds": counts.own_s,
         "latencies_s": {name: each.plain() for name, each in run.latencies.items()},
         "reconciliation": rows,
-        "agrees": all(row["equal"] for row in rows),
+        "agrees": has_stayed and all(row["equal"] for row in rows),
     }
 
 
-def _problems(run: _Run) -> list[str]:
+def _problems(run: _Run, has_stayed: bool) -> list[str]:
     """What makes the command fail."""
     counts, found = run.counts, []
+    if not has_stayed:
+        found.append(
+            "the node went away or was started anew during the replay: what it counted and held "
+            "until then is lost, and what was asked meanwhile counts as misses"
+        )
     if counts.wrong_bytes:
         found.append(
             f"{counts.wrong_bytes} wrong bytes in {counts.wrong_blocks} blocks, the first of them "
