@@ -236,7 +236,7 @@ def test_the_verbs_show_and_print_json(tmp_path: Path, capsys: pytest.CaptureFix
         assert cli.main([*arguments, "--json"]) == 0
         shown = json.loads(capsys.readouterr().out)
         assert shown["policy"] == policy
-        assert shown["synthetic"] is True
+        assert shown["trace"]["synthetic"] is True
         assert [each["capacity_blocks"] for each in shown["points"]] == [100, 500, None]
         assert shown["points"][-1]["hit_rate"]["token"] > 0.5
     assert cli.main(["workload", "curve", str(path)]) == 0

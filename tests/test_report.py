@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Iterator
+from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,17 @@ def run_json(command: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]
     assert main([*words[1:], "--json"]) == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found
+
+
+def test_the_headline_has_the_reason_the_money_and_what_would_change_it(
+    made: tuple[str, dict[str, Any]],
+) -> None:
+    page, document = made
+    headline = page.partition('<section class="headline')[2].partition("</section>")[0]
+    found = document["describe"]["verdict"]
+    for said in (found["reason"][1:], document["size"]["reason"], *found["would_change"]):
+        assert escape(said) in headline
+    assert "TTFT P50, with a shared memory, simulated" in headline
 
 
 def test_every_figure_has_a_definition_and_a_command(made: tuple[str, dict[str, Any]]) -> None:

@@ -13,6 +13,7 @@ from keepwarm.testing.fake_engine import FakeEngine
 from keepwarm.workload.report import scorecard
 from replays import Row, replayed, source
 
+MODEL = ("--model", "Llama-3.1-8B", "--gpu", "l4")
 REPLAYED = ["keepwarm", "workload", "replay", "a log.jsonl", "--against", "b=http://b"]
 
 
@@ -38,7 +39,7 @@ FLEET = ("--engine-cache", "1GiB", "--router", "round-robin", "--replicas", "5")
 
 
 def test_a_reports_own_command_makes_it_again(chat: Path, tmp_path: Path) -> None:
-    arguments = (chat, "--model", "Llama-3.1-8B", "--gpu", "l4", *FLEET)
+    arguments = (chat, *MODEL, *FLEET)
     page, document = made(tmp_path, *arguments)
     found = by_key(document)
     command = found["device_eviction_rate"]["command"]
@@ -51,7 +52,7 @@ def test_a_reports_own_command_makes_it_again(chat: Path, tmp_path: Path) -> Non
 
 def test_money_counts_what_is_beyond_these_engines(chat: Path, tmp_path: Path) -> None:
     """Saved GPU time is near the difference between the two fleets that are simulated."""
-    arguments = (chat, "--model", "Llama-3.1-8B", "--gpu", "l4", *FLEET)
+    arguments = (chat, *MODEL, *FLEET)
     sized, fleets = (made(tmp_path, *arguments)[1][name] for name in ("size", "fleets"))
     alone, shared = fleets["alone"], fleets["shared"]
     low, high = (each["hit_rate"]["token"] for each in (alone, shared))
@@ -91,6 +92,25 @@ def test_a_replay_is_shown_with_its_own_command_and_doubts(chat: Path, tmp_path:
     assert "(0 of 12 failed)" in figure["definition"]
     assert "is no evidence: the sender fell behind." in page
     assert "is another trace: rows." in page
+
+
+def test_a_log_is_simulated_anew_unless_a_key_is_given(tmp_path: Path) -> None:
+    log, key = tmp_path / "log.jsonl", tmp_path / "key"
+    key.write_bytes(bytes(range(32)))
+    lines = [
+        {
+            "timestamp": at,
+            "session_id": f"s{at % 7}",
+            "request": {"model": "m", "prompt": "a " * 900},
+        }
+        for at in range(60)
+    ]
+    log.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    assert "a key of this run alone" in made(tmp_path, log, *MODEL)[0]
+    page, document = made(tmp_path, log, *MODEL, "--key-file", key)
+    assert "a key of this run alone" not in page
+    again = made(tmp_path, *shlex.split(document["command"])[3:])[1]
+    assert again["scorecard"] == document["scorecard"]
 
 
 def test_what_a_node_measured() -> None:

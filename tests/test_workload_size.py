@@ -136,6 +136,49 @@ def test_time_to_first_token_takes_the_faster_way_for_each_tier() -> None:
     assert not slow.pays_to_restore("flash", 100)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_from_which_length_on_restoring_is_faster(seed: int) -> None:
+    draw = random.Random(seed)
+    model = replace(
+        costs(),
+        prefill_token_s=draw.uniform(1e-6, 2e-5),
+        prefill_position_s=draw.choice([0.0, draw.uniform(1e-11, 1e-9)]),
+        restore={
+            tier: Rate(draw.uniform(0, 0.01), draw.uniform(5e8, 5e9), "test") for tier in TIERS
+        },
+    )
+    for tier in TIERS:
+        edge = model.restored_from(tier)
+        if edge < 1e9:
+            assert model.pays_to_restore(tier, math.floor(edge) + 1)
+        assert not model.pays_to_restore(tier, math.floor(min(edge, 1e9)))
+
+
+def test_each_prompt_is_restored_or_computed_by_itself() -> None:
+    """The mean prefix, 5,500 tokens, would be restored; 100-token ones are not."""
+    latency = 1.0  # as computing 1,000 tokens takes
+    slow = costs()
+    slow = replace(slow, restore={**slow.restore, "dram": Rate(latency, 1e15, "test")})
+    tokens = [200] * 500 + [21_800] * 500
+    found = Traffic(loaded(np.linspace(0, 7200, 1000), tokens), CURVE, slow, BLOCK_TOKENS)
+    plan = found.plan(4000)  # finds half
+    assert plan.gpu_seconds_saved.value == pytest.approx(500 * 10_900 * 1e-3 * 365)
+    assert plan.ttft_mean_s == pytest.approx((500 * 0.2 + 500 * (10.9 + latency)) / 1000)
+    answer = size(found, Target(Wanted.MONEY))
+    assert any("for 50 % of the requests" in note for note in answer.notes)
+    # Few long prompts among many short ones pay too, though a mean one does not.
+    few = Traffic(loaded(np.linspace(0, 7200, 1000), [200] * 990 + [21_800] * 10), CURVE, slow, 100)
+    assert few.plan(4000).gpu_seconds_saved.value == pytest.approx(10 * 10_900 * 1e-3 * 365)
+
+
+def test_lengths_are_told_apart_to_a_sixteenth_of_an_octave() -> None:
+    found = loaded(range(5), [1, 2, 1000, 1045, 4_000_000_000])
+    assert found.longer(0) == found.all()
+    assert found.longer(1000).requests == 2
+    assert found.longer(1.5).tokens == found.tokens - 1
+    assert found.longer(math.inf).requests == 0
+
+
 def test_needed_capacity_is_between_points_by_straight_lines() -> None:
     assert CURVE.needed(0.35) == pytest.approx(2500)
     assert CURVE.needed(0.1) == pytest.approx(500)

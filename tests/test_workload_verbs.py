@@ -148,7 +148,7 @@ def test_size_for_money_with_every_price_and_source(
     }
     assert all(each["source"] for name, each in prices.items() if name != "currency")
     assert shown["break_even"]["smallest"]["bytes"] <= shown["plan"]["capacity_bytes"]
-    assert len(shown["sensitivity"]) == 24
+    assert len(shown["sensitivity"]) == 28
     said = told(capsys, *arguments)
     assert said.startswith("for most money left: ")
     assert "USD" in said

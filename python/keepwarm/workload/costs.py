@@ -134,6 +134,15 @@ class CostModel:
         """Whether a prefix of so many tokens comes faster from a tier than it is computed."""
         return self.restore_s(tier, tokens) < self.prefill_s(0, tokens) - self.prefill_fixed_s
 
+    def restored_from(self, tier: str) -> float:
+        """Tokens of a prefix above which it comes faster from a tier than it is computed."""
+        rate, b = self.restore[tier], self.prefill_position_s
+        # latency + t · moved = a · t + b · t · (t - 1) / 2
+        gained = self.prefill_token_s - b / 2 - self.kv_bytes_per_token / rate.bytes_per_s
+        if b == 0:
+            return rate.latency_s / gained if gained > 0 else math.inf
+        return (math.sqrt(gained * gained + 2 * b * rate.latency_s) - gained) / b
+
     def gpu_second(self) -> float:
         """Money for a second of one GPU."""
         return self.prices.gpu_hour.value / 3600

@@ -19,9 +19,12 @@ from typing import Any
 
 from keepwarm import _core
 from keepwarm.errors import ArgumentError
+from keepwarm.workload.describe import plain
 from keepwarm.workload.measures import Estimate
 from keepwarm.workload.trace import Progress, TraceInfo, TraceSource
 
+#: Grows only when a field is removed or means something else.
+SCHEMA = 1
 POLICIES = ("lru", "fifo", "lfu", "s3fifo", "adaptive")
 #: Each is a memory of its own while the trace is read, unless the policy is LRU.
 CAPACITIES = tuple(1 << exponent for exponent in range(8, 33, 2))
@@ -52,9 +55,9 @@ class Curve:
     def as_json(self) -> dict[str, Any]:
         """Documented in docs/workload.md."""
         return {
-            "trace": self.info.name,
-            "synthetic": self.info.synthetic,
-            "block_tokens": self.info.block_tokens,
+            "schema": SCHEMA,
+            "kind": "keepwarm.workload.curve",
+            "trace": plain(self.info),
             "policy": self.policy,
             "confidence": 0.99,
             "block_uses": self.block_uses,

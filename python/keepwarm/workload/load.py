@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -16,6 +17,18 @@ from keepwarm.workload.trace import Batch
 WINDOW_S = 60.0
 #: A trace of less is stretched to a month only with a warning.
 SPAN_SHORT_S = 3600.0
+#: Lengths are told apart to a sixteenth of an octave: 4.4 %.
+BINS_AN_OCTAVE = 16
+BINS = 32 * BINS_AN_OCTAVE  # lengths are u32
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Of some requests: what their prefill follows from."""
+
+    requests: float
+    tokens: float
+    tokens_squared: float
 
 
 @dataclass(slots=True)
@@ -28,6 +41,8 @@ class Load:
     tokens_squared: float = 0.0
     peak_tokens_per_s: float = 0.0  # over the busiest WINDOW_S
     output_tokens: int = 0
+    #: Requests, tokens and squares by length, for `longer`.
+    _bins: np.ndarray = field(default_factory=lambda: np.zeros((3, BINS)), repr=False)
     _window: int = field(default=0, repr=False)
     _in_window: float = field(default=0.0, repr=False)
 
@@ -39,6 +54,9 @@ class Load:
         self.requests += len(batch)
         self.tokens += int(tokens.sum())
         self.tokens_squared += float((tokens * tokens).sum())
+        at = (BINS_AN_OCTAVE * np.log2(np.maximum(tokens, 1))).astype(np.int64)
+        for number, weights in enumerate((np.ones(len(batch)), tokens, tokens * tokens)):
+            self._bins[number] += np.bincount(at, weights, BINS)
         self.output_tokens += int(batch.output_tokens.sum(dtype=np.int64))
         self.span_s = max(self.span_s, float(batch.times_s[-1]))
         windows = (batch.times_s // WINDOW_S).astype(np.int64)
@@ -56,6 +74,17 @@ class Load:
     def per_month(self, month_s: float) -> float:
         """How often the trace fits into a month."""
         return month_s / max(self.span_s, WINDOW_S)
+
+    def all(self) -> Sums:
+        """Of every request."""
+        return Sums(self.requests, self.tokens, self.tokens_squared)
+
+    def longer(self, tokens: float) -> Sums:
+        """Of the requests with longer prompts than so many tokens, to 4.4 % of their length."""
+        if tokens < 1:
+            return self.all()
+        first = math.ceil(BINS_AN_OCTAVE * math.log2(tokens)) if tokens < 1 << 32 else BINS
+        return Sums(*(float(each) for each in self._bins[:, first:].sum(axis=1)))
 
     def mean_tokens(self) -> float:
         """Of a prompt."""

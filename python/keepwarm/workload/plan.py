@@ -8,12 +8,12 @@ share of its prompt; since long prompts cost more a token, that counts savings r
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from keepwarm.workload.costs import GIB, HOURS_A_MONTH, CostModel
-from keepwarm.workload.load import HitCurve, Load
+from keepwarm.workload.load import HitCurve, Load, Sums
 from keepwarm.workload.measures import Estimate
 
 MONTH_S = HOURS_A_MONTH * 3600
@@ -138,11 +138,17 @@ class Traffic:
 
     def prefill_s(self, share: float = 1.0) -> float:
         """Seconds to compute the first `share` of every prompt, all requests together."""
-        load, costs = self.load, self.costs
-        tokens = share * load.tokens
-        positions = (share * share * load.tokens_squared - tokens) / 2
+        return self._prefill_s(self.load.all(), share)
+
+    def _prefill_s(self, asked: Sums, share: float) -> float:
+        costs, tokens = self.costs, share * asked.tokens
+        positions = (share * share * asked.tokens_squared - tokens) / 2
         seconds = costs.prefill_token_s * tokens + costs.prefill_position_s * max(positions, 0.0)
-        return seconds + costs.prefill_fixed_s * load.requests * (share >= 1.0)
+        return seconds + costs.prefill_fixed_s * asked.requests * (share >= 1.0)
+
+    def restorable(self, tier: str, share: float) -> Sums:
+        """Of the requests whose prefix, such a share of the prompt, comes faster than computed."""
+        return self.load.longer(self.costs.restored_from(tier) / share if share else math.inf)
 
     def plan(self, blocks: float) -> Plan:
         """The best split of so many blocks between DRAM and flash."""
@@ -182,23 +188,24 @@ class Traffic:
             network_bytes_per_s=moved * self.load.tokens_per_s() if is_used else 0.0,
             network_bytes_per_s_peak=peak,
             gpu_seconds_saved=gpu_s,
-            ttft_mean_s=self._ttft_s(engine, dram, flash, saved_s[1]),
+            ttft_mean_s=self._ttft_s(
+                rate.value, engine, {"dram": dram, "flash": flash}, saved_s[1]
+            ),
             saved=Range(*money),
             spent=self._spent(blocks, dram_share, nodes, monthly),
         )
 
     def _saved_s(self, blocks: float, shift: int) -> float:
-        """Prefill seconds less over the trace, where restoring from DRAM is worth it at all.
+        """Prefill seconds less over the trace, of the prompts that come faster from DRAM.
 
         At the low end of the errors a memory finds less and engines alone find more.
         """
         engine = self.curve.at(self.engine_blocks, -shift)
         share = self.curve.at(blocks, shift)
-        mean = round(self.load.mean_tokens() * share)
-        is_more = blocks > self.engine_blocks and share > engine
-        if not is_more or not self.costs.pays_to_restore("dram", mean):
+        if blocks <= self.engine_blocks or share <= engine:
             return 0.0
-        return self.prefill_s(share) - self.prefill_s(engine)
+        asked = self.restorable("dram", share)
+        return self._prefill_s(asked, share) - self._prefill_s(asked, engine)
 
     def _nodes(self, blocks: float, dram_share: float, flash_rate: float, peak: float) -> int:
         """As many as the fullest of DRAM, flash, network and flash reads needs."""
@@ -209,17 +216,19 @@ class Traffic:
             needs += [total * (1 - dram_share) / node.flash_bytes, read / node.flash_bytes_per_s]
         return max(1, *(math.ceil(each - 1e-9) for each in needs))
 
-    def _ttft_s(self, engine: float, dram: float, flash: float, saved_s: float) -> float:
+    def _ttft_s(
+        self, share: float, engine: float, found: Mapping[str, float], saved_s: float
+    ) -> float:
         """Mean, as if no request waited for another."""
         if not self.load.requests:
             return 0.0
-        mean = self.load.mean_tokens()
-        restored = 0.0
-        if saved_s:
-            restored += self.costs.restore_s("dram", round(mean * dram))
-            restored += self.costs.restore_s("flash", round(mean * flash))
-        computed = self.prefill_s() - self.prefill_s(engine) - saved_s
-        return computed / self.load.requests + restored
+        seconds = self.prefill_s() - self.prefill_s(engine) - saved_s
+        asked = self.restorable("dram", share) if saved_s else Sums(0.0, 0.0, 0.0)
+        for tier, part in found.items():
+            if part:
+                rate, moved = self.costs.restore[tier], part * self.costs.kv_bytes_per_token
+                seconds += asked.requests * rate.latency_s + asked.tokens * moved / rate.bytes_per_s
+        return seconds / self.load.requests
 
     def _spent(self, blocks: float, dram_share: float, nodes: int, monthly: float) -> Spent:
         prices, total = self.costs.prices, blocks * self.block_bytes() / GIB

@@ -23,7 +23,10 @@ SCHEMA = 1
 BETWEEN = 4
 FACTORS = (0.5, 0.8, 1.2, 1.5)
 #: What is varied; growth is the same traffic so many times as often, with as many more users.
-VARIED = ("gpu_hour", "dram_gib_month", "flash_gib_month", "prefill", "restore", "growth")
+VARIED = (
+    *("gpu_hour", "dram_gib_month", "flash_gib_month", "node_month"),
+    *("prefill", "restore", "growth"),
+)
 _BISECTIONS = 60
 
 #: P99 seconds to the first token with a memory of so many blocks, by simulation.
@@ -251,8 +254,7 @@ def _for_money(traffic: Traffic) -> tuple[float | None, str]:
         )
     return None, (
         f"none: the memory that comes nearest saves {nearest.saved.value:,.2f} {money} a month and "
-        f"costs {nearest.spent.total():,.2f}; it would pay if a GPU's hour cost {price:,.2f} "
-        f"{money} or more"
+        f"costs {nearest.spent.total():,.2f}; from {price:,.2f} {money} a GPU hour on one pays"
     )
 
 
@@ -336,8 +338,29 @@ def _notes(traffic: Traffic) -> Iterator[str]:
             "what engines find in their own memory is not taken off: say --engine-cache to count "
             "only what a memory adds"
         )
-    mean = round(traffic.load.mean_tokens() * traffic.curve.ideal.value)
-    if mean and not traffic.costs.pays_to_restore("dram", mean):
+    yield from _slow_tiers(traffic)
+
+
+def _slow_tiers(traffic: Traffic) -> Iterator[str]:
+    """Where restoring is slower than computing, or nearly: what the answer hangs on."""
+    share, load, costs = traffic.curve.ideal.value, traffic.load, traffic.costs
+    mean = round(load.mean_tokens() * share)
+    if not mean:
+        return
+    kept = traffic.restorable("dram", share).requests / load.requests
+    if kept < 0.5 / load.requests:
         yield "restoring from DRAM takes longer than computing here, so that nothing is saved"
-    elif mean and not traffic.costs.pays_to_restore("flash", mean):
+        return
+    if kept < 0.995:
+        yield (
+            f"restoring from DRAM takes longer than computing for {100 * (1 - kept):.0f} % of the "
+            f"requests, with less than {costs.restored_from('dram'):,.0f} tokens to restore: "
+            "nothing is saved there"
+        )
+    if not costs.pays_to_restore("flash", mean):
         yield "restoring from flash takes longer than computing here, so that none is used"
+    elif not costs.scaled(restore=0.8).pays_to_restore("flash", mean):
+        yield (
+            "flash is hardly faster than computing: at four fifths of its rate none is used, and "
+            "the answer is another (see what it is if the rate of restoring were otherwise)"
+        )

@@ -113,6 +113,7 @@ class Report:
             _TONES[found.advice],
             " ".join(reasons),
             [(each.shown(), each.title()) for each in self._leading()],
+            found.would_change,
         )
         return html(f"What repeats in {info.name}", subtitle, headline, parts)
 

@@ -200,6 +200,8 @@ def _grid(y: Axis, up: Scale) -> list[str]:
 
 
 def _tick_x(at: float, text: str) -> str:
+    # Centred below its place, as far as it fits: a digit is about 7 wide.
+    at = min(at, WIDTH - 3.5 * len(text) - 1)
     return (
         f'<text class="tick" x="{at:.1f}" y="{HEIGHT - BOTTOM + 21}" text-anchor="middle">'
         f"{escape(text)}</text>"

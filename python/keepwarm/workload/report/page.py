@@ -48,6 +48,7 @@ class Headline:
     tone: str  # "good", "fair" or "poor"
     reason: str
     figures: Sequence[tuple[str, str]]  # value, what it is
+    changes: Sequence[str]  # what would change it
 
 
 def html(title: str, subtitle: str, headline: Headline, sections: Sequence[Section]) -> str:
@@ -73,10 +74,11 @@ def _headline(headline: Headline) -> str:
     figures = "".join(
         f"<li><b>{escape(value)}</b> {escape(what)}</li>" for value, what in headline.figures
     )
+    changes = "".join(f"<li>{escape(each)}</li>" for each in headline.changes)
     return (
         f'<section class="headline {escape(headline.tone)}"><p class="verdict">'
         f"{escape(headline.verdict)}</p><p>{escape(headline.reason)}</p>"
-        f"<ul>{figures}</ul></section>"
+        f"<ul>{figures}</ul><p>What would change it:</p><ol>{changes}</ol></section>"
     )
 
 

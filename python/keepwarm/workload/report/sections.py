@@ -18,10 +18,13 @@ from keepwarm.workload.size import Sizing
 from keepwarm.workload.trace import TokensAre
 
 SHARE = Axis("share", is_share=True)
+#: Traces in which names are hashed already, once and for all.
+KEYED_FORMATS = ("parquet", "keepwarm-jsonl")
 _VARIED = {
     "gpu_hour": "price of a GPU hour",
     "dram_gib_month": "price of DRAM",
     "flash_gib_month": "price of flash",
+    "node_month": "price of a node",
     "prefill": "rate of computing",
     "restore": "rate of restoring",
     "growth": "traffic",
@@ -163,7 +166,7 @@ def fleet(found: Fleets | None, lacking: str) -> Section:
             KINDS[kind],
             percent(document["hit_rate"]["token"]),
             *(f"{document['ttft_s'][name]:,.3f} s" for name in ("p50", "p90", "p99")),
-            f"{document['gpu_s']['spent'] / 3600:,.2f}",
+            short(document["gpu_s"]["spent"] / 3600),
         )
         for kind, document in documents.items()
     ]
@@ -244,10 +247,8 @@ def limits(
     said = [*map(as_sentence, info.notes)]
     if info.synthetic:
         said.insert(0, "The trace is synthetic: nobody ever asked these requests.")
-    if info.tokens_are is TokensAre.APPROXIMATE:
-        said.append(
-            "Token counts are approximated by characters: block borders are not the engine's."
-        )
+    if info.tokens_are is TokensAre.APPROXIMATE and not info.notes:
+        said.append("Token counts are approximate: block borders are not the engine's.")
     if info.tokens_are is TokensAre.LENGTHS_ONLY:
         said.append("The trace has lengths only: whether anything repeats is not known.")
     if measures.span_s < 24 * 3600:
@@ -269,6 +270,15 @@ def limits(
         said.append(
             "Seconds and money are models: a GPU's peak times a share of it, restores at stated "
             "rates. A replay against your own engines measures them."
+        )
+    by_hash = any(
+        each.basis == "simulated" and "--key-file" not in each.command for each in figures
+    )
+    if by_hash and info.format not in KEYED_FORMATS:
+        said.append(
+            "Names of sessions and blocks are hashed with a key of this run alone, so that routers "
+            "that go by them spread requests otherwise in another run, and simulated figures "
+            "differ a little: give --key-file for the same ones."
         )
     said += _doubts(info.name, documents)
     unmeasured = [each.name for each in figures if each.value is None]
