@@ -110,6 +110,21 @@ def test_attention_grows_with_the_position_as_by_hand() -> None:
     assert work.flops(10, 3) == 3 * work.flops_per_token + (10 + 11 + 12) * work.flops_per_position
 
 
+def test_sparse_attention_looks_at_all_and_attends_to_few() -> None:
+    """DeepSeek-V3.2 is V3 with an index: 64 heads of 128 that look at every token before."""
+    dense, sparse = geometry("DeepSeek-V3").work, geometry("DeepSeek-V3.2").work
+    assert dense is not None
+    assert sparse is not None
+    assert dense.flops_per_position == 61 * 2 * 128 * (128 + 64 + 128)
+    assert sparse.flops_per_position == 61 * 2 * 64 * 128
+    index = 1536 * 64 * 128 + 7168 * (128 + 64)
+    assert sparse.weights == dense.weights + 61 * index
+    chosen = 61 * 2 * 128 * (2 * 512 + 64) * 2048
+    assert sparse.flops_per_token == 2 * sparse.weights + chosen
+    # So a prompt of 100,000 tokens takes about half of what attending to all would.
+    assert sparse.flops(0, 100_000) == pytest.approx(0.49 * dense.flops(0, 100_000), rel=0.01)
+
+
 def test_layers_with_a_window_forget() -> None:
     found = geometry("gpt-oss-20b")
     layer = 2 * 8 * 64 * 2

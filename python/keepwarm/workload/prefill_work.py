@@ -8,7 +8,7 @@ positions and routers are below 1 % and left out too.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from keepwarm.errors import ConfigError
@@ -32,27 +32,37 @@ class PrefillWork:
 def work_of(fields: Fields) -> PrefillWork:
     """Raises ConfigError that names the field that is missing."""
     hidden = fields.count("hidden_size")
-    kinds = {"attention": 0, "window": 0, "latent": 0, "state": 0}
+    kinds = {"attention": 0, "window": 0, "latent": 0, "state": 0, "index": 0}
     window = 0
     for each in layers_of(fields, 2):
         if each.kind in kinds:
             kinds[each.kind] += each.count
             window = each.window_tokens or window
-    weights, position = _feed_forward(fields, hidden, sum(kinds.values())), 0.0
+    weights, position = _feed_forward(fields, hidden, _mixers(kinds)), 0.0
+    local = 0.0
     if kinds["latent"]:
         mixer, per_position = _latent(fields, hidden)
         weights += kinds["latent"] * mixer
-        position += kinds["latent"] * per_position
+        if kinds["index"]:
+            local += kinds["latent"] * _chosen_positions(fields)
+            mixer, per_position = _index(fields, hidden)
+            weights += kinds["index"] * mixer
+            position += kinds["index"] * per_position
+        else:
+            position += kinds["latent"] * per_position
     if kinds["attention"] or kinds["window"]:
         mixer, per_position = _attention(fields, hidden)
         weights += (kinds["attention"] + kinds["window"]) * mixer
         position += kinds["attention"] * per_position
-        local = kinds["window"] * per_position * window
-    else:
-        local = 0.0
+        local += kinds["window"] * per_position * window
     if kinds["state"]:
         weights += kinds["state"] * _state(fields, hidden)
     return PrefillWork(weights, 2.0 * weights + local, position)
+
+
+def _mixers(kinds: Mapping[str, int]) -> int:
+    """Layers; an index is a part of one."""
+    return sum(count for kind, count in kinds.items() if kind != "index")
 
 
 def _attention(fields: Fields, hidden: int) -> tuple[int, float]:
@@ -77,6 +87,21 @@ def _latent(fields: Fields, hidden: int) -> tuple[int, float]:
     weights += hidden * (latent + rotary) + latent * heads * (plain + values)
     weights += heads * values * hidden
     return weights, 2.0 * heads * (plain + rotary + values)
+
+
+def _chosen_positions(fields: Fields) -> float:
+    """Sparse attention of one layer: to the tokens that its index chose, keys and values folded."""
+    heads, latent = fields.count("num_attention_heads"), fields.count("kv_lora_rank")
+    return (
+        2.0 * heads * (2 * latent + fields.count("qk_rope_head_dim")) * fields.count("index_topk")
+    )
+
+
+def _index(fields: Fields, hidden: int) -> tuple[int, float]:
+    """Weights of an index, and operations for each token before, which all are looked at."""
+    heads, width = fields.count("index_n_heads"), fields.count("index_head_dim")
+    queries = (fields.maybe("q_lora_rank") or hidden) * heads * width
+    return queries + hidden * (width + heads), 2.0 * heads * width
 
 
 def _state(fields: Fields, hidden: int) -> int:
