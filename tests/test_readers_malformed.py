@@ -108,7 +108,7 @@ def test_of_a_key_that_comes_twice_the_last_counts(tmp_path: Path) -> None:
         ),
         (b'{\n "a": 1\n}\n{\n "a": 2\n}\n', "jq -c . writes a record a line"),
         (b"PAR1" + b"x" * 99, "is no Parquet file"),
-        (b'{"format": "keepwarm trace", "version": 9}\n', "version 9 of this form is not known"),
+        (b'{"format": "keepwarm trace", "version": 9}\n', "only version 1 of this form is known"),
         (b"time,input_tokens\n", "there is no request in it"),
         (b"time,input_tokens\nx,y\n,\n", "no request could be read of 2 records"),
         (

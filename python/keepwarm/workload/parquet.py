@@ -278,10 +278,8 @@ def _info(path: Path, schema: Any) -> TraceInfo:
         block_tokens = int(facts["block_tokens"])
         tokens_are = TokensAre(facts["tokens_are"])
         notes = tuple(map(str, json.loads(facts.get("notes", "[]"))))
-    except (KeyError, ValueError, TypeError) as error:
-        raise ArgumentError(f"{path} has metadata that mean nothing: {error}") from error
-    if block_tokens < 1:
-        raise ArgumentError(f"{path} says {block_tokens} tokens a block: one or more is possible")
+    except (KeyError, ValueError, TypeError, RecursionError):
+        raise ArgumentError(f"{path} has metadata that mean nothing") from None
     return TraceInfo(
         name=facts.get("name") or path.stem,
         format="parquet",

@@ -184,14 +184,15 @@ def _several(prompt: list[Any]) -> list[Any]:
 
 
 def turn_digests(request: LoggedRequest, hasher: Hasher) -> list[bytes]:
-    """After each message the digest of all so far: what a conversation is recognised by.
+    """After each message the digest of all so far: what a tenant's conversation is recognised by.
 
     Reasoning and cache markers are left out, since clients drop and move them between turns.
     """
     parts = conversation(request)
     if parts.is_raw:
         return []
-    last = hasher.seed(request.model(), *(tool.text for tool in parts.tools))
+    tools = (tool.text for tool in parts.tools)
+    last = hasher.seed(request.tenant or "", request.model(), *tools)
     digests = []
     for turn in parts.turns:
         texts = [

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keepwarm.errors import ArgumentError
-from keepwarm.workload.trace import Batch, Progress, Skipped, TokensAre, TraceInfo
+from keepwarm.workload.trace import BLOCK_TOKENS_MAX, Batch, Progress, Skipped, TokensAre, TraceInfo
 
 BLOCK_TOKENS = 64
 REQUESTS_PER_S = 10.0
@@ -144,10 +144,14 @@ class Synthetic:
     block_tokens: int = BLOCK_TOKENS
 
     def __post_init__(self) -> None:
-        if self.requests < 1 or self.seed < 0 or not 1 <= self.block_tokens <= 1 << 16:
+        if (
+            self.requests < 1
+            or not 0 <= self.seed < 1 << 64
+            or not 1 <= self.block_tokens <= BLOCK_TOKENS_MAX
+        ):
             raise ArgumentError(
                 f"{self.requests} requests, seed {self.seed}, {self.block_tokens} tokens a block: "
-                "at least 1 request, a seed from 0 and 1 to 65536 tokens a block are possible"
+                "at least 1 request, a seed below 2^64 and 1 to 65536 tokens a block are possible"
             )
 
     @property

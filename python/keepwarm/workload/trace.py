@@ -18,6 +18,9 @@ from numpy.typing import NDArray
 
 from keepwarm.errors import ArgumentError
 
+#: Tokens of a block, at most.
+BLOCK_TOKENS_MAX = 1 << 16
+
 
 class TokensAre(StrEnum):
     """Where a trace's token counts and block borders come from."""
@@ -39,6 +42,17 @@ class TraceInfo:
     synthetic: bool = False
     #: What a reader should know before believing figures: one sentence each.
     notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.block_tokens <= BLOCK_TOKENS_MAX:
+            raise ArgumentError(
+                f"{self.name}: blocks of {_shown(self.block_tokens)} tokens: 1 to "
+                f"{BLOCK_TOKENS_MAX:,} are possible"
+            )
+
+
+def _shown(count: int) -> str:
+    return str(count) if abs(count) < 1 << 64 else "over 2^64"
 
 
 @dataclass(frozen=True, slots=True)

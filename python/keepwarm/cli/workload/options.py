@@ -143,6 +143,8 @@ def tell_skipped(source: TraceSource) -> None:
     for reason, count in sorted(skipped.counts.items(), key=lambda item: -item[1]):
         places = ", ".join(skipped.places.get(reason, [])[:3])
         complain(f"keepwarm: {count} records: {reason}{f' ({places})' if places else ''}")
+    for reason, count in skipped.mended.items():
+        complain(f"keepwarm: {count} records kept: {reason}")
 
 
 def flags(options: object) -> list[str]:

@@ -16,9 +16,11 @@ def usage_of(usage: object) -> Usage:
     if "cache_read_input_tokens" in usage or "cache_creation_input_tokens" in usage:
         read = _count(usage.get("cache_read_input_tokens")) or 0
         written = _count(usage.get("cache_creation_input_tokens")) or 0
+        total = _count(usage.get("prompt_tokens"))  # a proxy's, which has added them already
         plain = _count(usage.get("input_tokens"))
-        total = None if plain is None else plain + read + written
-        return Usage(total, _count(usage.get("output_tokens")), read, written)
+        if total is None and plain is not None:
+            total = plain + read + written
+        return Usage(total, _first(usage, "output_tokens", "completion_tokens"), read, written)
     details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details")
     return Usage(
         _first(usage, "prompt_tokens", "input_tokens"),

@@ -55,8 +55,9 @@ _BY_RECORD: tuple[tuple[Format, Callable[[dict[str, Any]], bool]], ...] = (
     (Format.WEKA, weka.matches),
     (Format.MOONCAKE, mooncake.matches),
     (Format.SGLANG, sglang_log.matches),
-    (Format.OTEL, otel.matches),
+    # A gateway's line may have a trace's id and attributes too, but no span has a request's body.
     (Format.REQUESTS, request_log.matches),
+    (Format.OTEL, otel.matches),
 )
 # For a pipe whose first record is longer than what may be looked at.
 _SGLANG_TEXT = re.compile(rb"(Receive|Finish): obj=\w+\(rid=")

@@ -8,8 +8,10 @@ from dataclasses import replace
 
 from keepwarm.layout.requests import LoggedRequest, Usage
 
-#: Requests that wait for their answer's line; the oldest goes without it.
+#: Requests that wait for their answer's line, and bytes of lines that they came in; the oldest goes
+#: without its answer.
 WAITING_MAX = 1024
+WAITING_BYTES_MAX = 16 << 20
 
 
 class Waiting:
@@ -17,20 +19,28 @@ class Waiting:
 
     def __init__(self) -> None:
         self._requests: OrderedDict[str, LoggedRequest] = OrderedDict()
+        self._sizes: dict[str, int] = {}
+        self._bytes = 0
         self._answered: set[str] = set()
 
-    def add(self, name: str, request: LoggedRequest) -> Iterator[LoggedRequest]:
-        """A new request; gives those that waited long enough."""
+    def add(self, name: str, request: LoggedRequest, size: int) -> Iterator[LoggedRequest]:
+        """A new request of a line of `size` bytes; gives those that waited long enough."""
         if name in self._requests:  # a name that comes again is another request
-            yield self._requests.pop(name)
-            self._answered.discard(name)
+            yield self._let_go(name)
         self._requests[name] = request
+        self._sizes[name] = size
+        self._bytes += size
         while self._requests:
             oldest = next(iter(self._requests))
-            if oldest not in self._answered and len(self._requests) <= WAITING_MAX:
+            is_full = len(self._requests) > WAITING_MAX or self._bytes > WAITING_BYTES_MAX
+            if oldest not in self._answered and not is_full:
                 return
-            self._answered.discard(oldest)
-            yield self._requests.pop(oldest)
+            yield self._let_go(oldest)
+
+    def _let_go(self, name: str) -> LoggedRequest:
+        self._answered.discard(name)
+        self._bytes -= self._sizes.pop(name)
+        return self._requests.pop(name)
 
     def __contains__(self, name: str) -> bool:
         return name in self._requests

@@ -84,7 +84,7 @@ class Input:
             self._pipe.close()
 
     def chunks(self, skips: Skips, on_read: OnRead | None = None) -> Iterator[bytes]:
-        """Decompressed pieces of at most some MiB, from the beginning.
+        """Decompressed pieces of at most a MiB, from the beginning.
 
         Where compressed data is cut short or spoilt, gives what came before and counts it.
         """
@@ -175,8 +175,8 @@ class Input:
                     skips.add("compressed data is spoilt: what follows was not read", self.name)
                     return
                 is_inside = True
-                if plain:
-                    yield plain
+                for start in range(0, len(plain), _PLAIN_BYTES):
+                    yield plain[start : start + _PLAIN_BYTES]
                 packed = b""
                 if unpacker.eof:  # another member may follow
                     packed, unpacker, is_inside = unpacker.unused_data.lstrip(b"\0"), make(), False

@@ -67,7 +67,9 @@ def _event(
                 session=_session(obj, fields),
                 tenant=_text(obj.get(fields.tenant)) if fields.tenant else None,
             )
-            yield from waiting.add(name, request)
+            prompt = request.body.get("prompt", ())
+            size = len(prompt) if isinstance(prompt, str) else 8 * len(prompt)
+            yield from waiting.add(name, request, size)
         if is_last:
             waiting.answer(name, usage)
 

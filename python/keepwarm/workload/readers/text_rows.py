@@ -144,17 +144,18 @@ class TextRows:
         for made in self._prompts.blocks(request):
             if made.input_tokens > TOKENS_MAX:
                 raise BadRecordError("its input tokens are negative or over 2^32")
-            session = self._session(request, made.block_ids, made.input_tokens)
+            session = self._session(request, tenant, made.block_ids, made.input_tokens)
             yield Row(made.input_tokens, made.output_tokens, session, tenant, made.block_ids)
 
-    def _session(self, request: LoggedRequest, ids: array[int], tokens: int) -> int:
+    def _session(self, request: LoggedRequest, tenant: int, ids: array[int], tokens: int) -> int:
         if request.session is not None:
             return self._hasher.name("session", request.session)
         digests = turn_digests(request, self._hasher)
         if digests:
             found = self._sessions.of_turns(digests)
         else:
-            found = self._sessions.of_blocks(ids, min(len(ids), tokens // self._block_tokens))
+            whole = min(len(ids), tokens // self._block_tokens)
+            found = self._sessions.of_blocks(tenant, ids, whole)
         return self._hasher.name("inferred session", str(found)) if found else 0
 
 

@@ -30,7 +30,14 @@ from keepwarm.workload.readers.rows import Timed, in_order, merged
 from keepwarm.workload.readers.skips import Skips
 from keepwarm.workload.readers.source import LogTrace, Meter, RowReader, nothing_read, starts_of
 from keepwarm.workload.readers.text_rows import Requests, TextRows, notes_on, sample, timed
-from keepwarm.workload.trace import Progress, Skipped, TokensAre, TraceInfo, TraceSource
+from keepwarm.workload.trace import (
+    BLOCK_TOKENS_MAX,
+    Progress,
+    Skipped,
+    TokensAre,
+    TraceInfo,
+    TraceSource,
+)
 
 PathName = str | PathLike[str]
 Paths = PathName | Sequence[PathName]
@@ -81,8 +88,8 @@ def open_trace(
     `session_field` and `tenant_field` name a record's fields, with dots for nested ones.
     `stagger_s` parts the starts of sessions that have no time of day. Raises ArgumentError.
     """
-    if block_tokens is not None and block_tokens < 1:
-        raise ArgumentError(f"blocks of {block_tokens} tokens: give 1 or more")
+    if block_tokens is not None and not 1 <= block_tokens <= BLOCK_TOKENS_MAX:
+        raise ArgumentError(f"blocks of {block_tokens} tokens: give 1 to {BLOCK_TOKENS_MAX:,}")
     if not 0 <= stagger_s < 1e9:
         raise ArgumentError(f"sessions {stagger_s} s apart: give 0 or more")
     wish = _Wish(

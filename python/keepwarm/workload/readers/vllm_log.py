@@ -31,19 +31,20 @@ _YEAR = 2024  # with a 29th of February
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _ISO = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?")
 _DATE = re.compile(r"\b(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)(?:\.(\d+))?")
-_DETAILS = re.compile(
-    r"Request (\S+) details: prompt: (.*), prompt_token_ids: (\[[\d, ]*\]|None), prompt_embeds"
+#: Where a message begins. What looks like another one behind it is part of a prompt or an answer.
+_START = re.compile(
+    r"Request (?P<details>\S+) details: prompt: "
+    r"|Received request (?P<older>\S+): prompt: "
+    r"|Request (?P<body>\S+) JSON body: (?=\{)"
+    r"|Received request (?P<params>\S+): params: "
+    r"|Generated response (?P<answer>\S+?)(?: \(streaming (?:delta|complete)\))?"
+    r"(?: details|: output): "
 )
-_OLDER = re.compile(
-    r"Received request (\S+): prompt: (.*), params: .*, prompt_token_ids: (\[[\d, ]*\]|None), "
-)
+# Each is tried at one place and has one `.*`, so that a line's time grows with its length alone.
+_DETAILS = re.compile(r"(.*), prompt_token_ids: (\[[\d, ]*\]|None), prompt_embeds")
+_OLDER = re.compile(r"(.*), prompt_token_ids: (\[[\d, ]*\]|None), ")
+_ANSWER = re.compile(r"(?:.*, )?output_token_ids: (\[[\d, ]*\]|None)(?:, finish_reason: |\r?$)")
 _LORA = re.compile(r"lora_request: LoRARequest\(lora_name='([^']{1,200})'")
-_PARAMS = re.compile(r"Received request (\S+): params: ")
-_BODY = re.compile(r"Request (\S+) JSON body: (\{.*)")
-_ANSWER = re.compile(
-    r"Generated response (\S+?)( \(streaming delta\)| \(streaming complete\))?(?: details: "
-    r"|: output: .*, )output_token_ids: (\[[\d, ]*\]|None)(?:, finish_reason: |\r?$)"
-)
 _MESSAGE, _TIME = ("message", "log", "msg"), ("asctime", "time", "timestamp", "ts")
 _SIGNS = (b"Received request ", b" details: prompt: ", b" JSON body: {")
 
@@ -131,43 +132,54 @@ class _Reader:
 
     def line(self, text: str, where: str) -> Iterator[LoggedRequest]:
         text = _COLOUR.sub("", text) if "\x1b" in text else text
-        if found := _ANSWER.search(text):
-            self._answer(found)
-        elif found := (_DETAILS.search(text) or _OLDER.search(text)):
-            if not self._takes_bodies:
-                yield from self.waiting.add(found[1], self._prompt(found, text, where))
-        elif found := _BODY.search(text):
+        found = _START.search(text)
+        if found is None:
+            return
+        name, at = found[found.lastgroup or 0], found.end()
+        if found.lastgroup == "answer":
+            if answer := _ANSWER.match(text, at):
+                self._answer(name, answer[1], is_delta="(streaming delta)" in found[0])
+        elif found.lastgroup == "params":
+            self._adapter(name, text)
+        elif (found.lastgroup == "body") is self._takes_bodies:
+            time_s = self._time(text[: found.start()])
             if self._takes_bodies:
-                yield from self.waiting.add(f"{found[1]} {where}", self._body(found, text, where))
-        elif found := _PARAMS.search(text):
-            self._adapter(found[1], text)
-        elif " details: prompt: " in text or ": prompt: " in text:
-            raise BadRecordError("its line is cut short or has another form")
+                request, name = self._body(text[at:], where, time_s), f"{name} {where}"
+            else:
+                request = self._prompt(text, at, where, time_s, is_older=found["older"] is not None)
+            yield from self.waiting.add(name, request, len(text))
 
-    def _prompt(self, found: re.Match[str], text: str, where: str) -> LoggedRequest:
+    def _prompt(
+        self, text: str, at: int, where: str, time_s: float | None, *, is_older: bool
+    ) -> LoggedRequest:
+        found = (_OLDER if is_older else _DETAILS).match(text, at)
+        quoted = "" if found is None else found[1]
+        if is_older:
+            quoted, _, _ = quoted.rpartition(", params: ")
+        if found is None or not quoted:
+            raise BadRecordError("its line is cut short or has another form")
         prompt: Any
         try:
-            prompt = _literal(found[2]) if found[3] == "None" else decode(found[3].encode())
+            prompt = _literal(quoted) if found[2] == "None" else decode(found[2].encode())
         except ValueError:
             raise BadRecordError("its line is cut short or has another form") from None
         if not prompt:
             raise BadRecordError("it has no prompt")
         body: dict[str, Any] = {"prompt": prompt}
-        if lora := _LORA.search(text):
+        if lora := _LORA.search(text, found.end()):
             body["lora"] = lora[1]
-        time_s = self._time(text)
         return LoggedRequest(where, Family.OPENAI_COMPLETIONS, body, time_s)
 
-    def _body(self, found: re.Match[str], text: str, where: str) -> LoggedRequest:
+    def _body(self, text: str, where: str, time_s: float | None) -> LoggedRequest:
         try:
-            body = decode(found[2].strip().encode())
+            body = decode(text.strip().encode())
         except ValueError:
             raise BadRecordError("its body is cut short (--max-log-len)") from None
         if not isinstance(body, dict) or not any(
             k in body for k in ("messages", "prompt", "input")
         ):
             raise BadRecordError("it has no messages, prompt or input")
-        return LoggedRequest(where, family_of(body), body, self._time(text))
+        return LoggedRequest(where, family_of(body), body, time_s)
 
     def _adapter(self, name: str, text: str) -> None:
         """The line on parameters follows the one with the prompt, and alone names the adapter."""
@@ -175,21 +187,20 @@ class _Reader:
         if request is not None and lora and isinstance(request.body, dict):
             request.body["lora"] = lora[1]
 
-    def _answer(self, found: re.Match[str]) -> None:
-        name, kind = found[1], found[2] or ""
+    def _answer(self, name: str, ids: str, *, is_delta: bool) -> None:
         request = self.waiting.get(name)
         if request is None:
             return
         so_far = request.usage.output_tokens or 0
-        count = found[3].count(",") + 1 if found[3].strip("[] ") else 0
-        if found[3] == "None":  # a stream's end, whose tokens came before
+        count = ids.count(",") + 1 if ids.strip("[] ") else 0
+        if ids == "None":  # a stream's end, whose tokens came before
             count = so_far
-        elif "delta" in kind:
+        elif is_delta:
             count += so_far
-        self.waiting.answer(name, Usage(output_tokens=count), is_last="delta" not in kind)
+        self.waiting.answer(name, Usage(output_tokens=count), is_last=not is_delta)
 
-    def _time(self, text: str) -> float | None:
-        head = text[:240]
+    def _time(self, head: str) -> float | None:
+        """Of what stands before the message, where no prompt can name a time."""
         if found := _ISO.search(head):
             return times.parsed(found[0])
         if not (found := _DATE.search(head)):
@@ -208,7 +219,7 @@ class _Reader:
 def _literal(text: str) -> str:
     try:
         value = ast.literal_eval(text)
-    except (SyntaxError, MemoryError, RecursionError):
+    except (SyntaxError, TypeError, MemoryError, RecursionError):
         raise ValueError("no literal") from None
     if not isinstance(value, str):
         raise BadRecordError("it has no prompt")
