@@ -25,7 +25,8 @@ impl Columns {
     /// Copies a batch's columns.
     ///
     /// # Errors
-    /// `ArgumentError` for columns of another type, or that do not fit together.
+    /// `ArgumentError` for columns that are missing, of another type, or do not fit together, and
+    /// for times out of order.
     pub fn of(batch: &Bound<'_, PyAny>) -> PyResult<Columns> {
         let columns = Columns {
             times_s: column(batch, "times_s", b"d", f64::from_ne_bytes)?,
@@ -50,6 +51,10 @@ impl Columns {
         ];
         if same.iter().any(|&len| len != count) || self.offsets.len() != count + 1 {
             return Err(argument(format!("a batch's columns do not all have {count} requests")));
+        }
+        let is_in_order = self.times_s.is_sorted() && self.times_s.iter().all(|at| at.is_finite());
+        if !is_in_order {
+            return Err(argument("a batch's times_s must be finite numbers that never run back"));
         }
         let grows = self.offsets.windows(2).all(|pair| pair[0] <= pair[1]);
         if self.offsets[0] != 0 || !grows || self.offsets[count] != self.ids.len() as u64 {
@@ -78,10 +83,24 @@ fn column<const N: usize, T>(
     kinds: &[u8],
     read: fn([u8; N]) -> T,
 ) -> PyResult<Vec<T>> {
-    let values = batch.getattr(name)?;
+    let missing = |_| argument(format!("a batch has no {name}: pass a keepwarm.workload Batch"));
+    column_of(&batch.getattr(name).map_err(missing)?, name, kinds, read)
+}
+
+/// Copies an array of items of one of these kinds.
+///
+/// # Errors
+/// `ArgumentError` for anything else.
+pub fn column_of<const N: usize, T>(
+    values: &Bound<'_, PyAny>,
+    name: &str,
+    kinds: &[u8],
+    read: fn([u8; N]) -> T,
+) -> PyResult<Vec<T>> {
     let unfit = || argument(format!("{name} must be a contiguous array of {N} byte numbers"));
-    let buffer = Export::get(&values).map_err(|_| unfit())?;
-    let is_kind = buffer.format().last().is_some_and(|kind| kinds.contains(kind));
+    let buffer = Export::get(values).map_err(|_| unfit())?;
+    // Alone, without the sign of another order of bytes before it.
+    let is_kind = matches!(buffer.format(), [kind] if kinds.contains(kind));
     if !is_kind || buffer.item_bytes() != N || buffer.dimensions() != 1 {
         return Err(unfit());
     }

@@ -53,12 +53,12 @@ impl TraceCurve {
     }
 }
 
-/// Bounds of what may be watched.
-pub fn checked_watch(watched_max: usize) -> PyResult<usize> {
-    if (WATCHED_MIN..=1 << 24).contains(&watched_max) {
-        return Ok(watched_max);
+/// What this argument says of how many may be watched, within bounds.
+pub fn checked_watch(argument_name: &str, most: usize) -> PyResult<usize> {
+    if (WATCHED_MIN..=1 << 24).contains(&most) {
+        return Ok(most);
     }
-    Err(argument(format!("watched_max is {watched_max}: pass {WATCHED_MIN} to {}", 1 << 24)))
+    Err(argument(format!("{argument_name} is {most}: pass {WATCHED_MIN} to {}", 1 << 24)))
 }
 
 #[pymethods]
@@ -84,7 +84,10 @@ impl TraceCurve {
         if capacities.len() > capacities_max {
             return Err(argument(format!("more than {capacities_max} capacities: pass fewer")));
         }
-        let watched_max = checked_watch(watched_max.unwrap_or(WATCHED_MAX))?;
+        if capacities.contains(&0) {
+            return Err(argument("a capacity is 0: pass 1 block or more"));
+        }
+        let watched_max = checked_watch("watched_max", watched_max.unwrap_or(WATCHED_MAX))?;
         let inner = if is_lru {
             let curve = LruCurve::new(block_tokens, &capacities, seed, watched_max);
             Curve::Lru(Box::new(curve))
@@ -107,6 +110,9 @@ impl TraceCurve {
         py: Python<'_>,
         capacities: Vec<Option<u64>>,
     ) -> PyResult<Vec<(Figure, Figure)>> {
+        if capacities.contains(&Some(0)) {
+            return Err(argument("a capacity is 0: pass 1 block or more"));
+        }
         let work = || match &*self.lock() {
             Curve::Lru(curve) => Some(curve.points(&capacities)),
             Curve::Scaled(curve) => curve.points(&capacities),
@@ -131,13 +137,7 @@ impl TraceCurve {
     /// For each of these ids: uses counted and uses missed at most, if it is heavy.
     fn heavy_uses(&self, ids: Vec<u64>) -> Vec<Option<(u32, u32)>> {
         let inner = self.lock();
-        let watch = inner.watch();
-        ids.iter()
-            .map(|&id| {
-                let hash = watch.hash(id);
-                let found = watch.heavies().find(|each| each.hash() == hash);
-                found.map(|each| (each.uses, each.missed_max))
-            })
-            .collect()
+        let uses = |id: u64| inner.watch().heavy(id).map(|each| (each.uses, each.missed_max));
+        ids.into_iter().map(uses).collect()
     }
 }

@@ -18,7 +18,7 @@ use pyo3::types::{PyBytes, PyDict};
 
 use crate::columns::Columns;
 use crate::errors::{argument, detached, fault};
-use crate::twin::{NodeRow, twin_of};
+use crate::twin::{NodeRow, model_of, twin_of, unfit};
 
 const REPLICAS_MAX: usize = 4_096;
 
@@ -85,12 +85,12 @@ fn router_named(name: &str, prefix_blocks: u32) -> PyResult<Router> {
 fn costs(row: &CostsRow) -> PyResult<Costs> {
     let (fixed_s, token_s, attention_s, token_bytes, rows) = row;
     let unfit = || argument("costs must be numbers from 0 on, and rates above 0, for five tiers");
-    let is_fit = [fixed_s, token_s, attention_s, token_bytes].iter().all(|each| **each >= 0.0);
+    let is_fit = |number: f64| number >= 0.0 && number.is_finite();
     let links: Vec<Link> =
         rows.iter().map(|&(latency_s, bytes_per_s)| Link { latency_s, bytes_per_s }).collect();
-    let are_fit = links.iter().all(|link| link.latency_s >= 0.0 && link.bytes_per_s > 0.0);
+    let are_fit = links.iter().all(|link| is_fit(link.latency_s) && link.bytes_per_s > 0.0);
     let links = links.try_into().map_err(|_| unfit())?;
-    if !is_fit || !are_fit {
+    if !are_fit || ![fixed_s, token_s, attention_s, token_bytes].into_iter().all(|&n| is_fit(n)) {
         return Err(unfit());
     }
     Ok(Costs {
@@ -190,12 +190,14 @@ fn fleet_over_nodes(
     replicas: usize,
     shared: bool,
     touch: Touch,
-    node: &NodeRow,
+    node: NodeRow,
 ) -> PyResult<Fleet> {
     if levels.iter().any(|each| each.tier >= Tier::Dram) {
         return Err(argument("a node is dram and flash: give levels of device and host beside it"));
     }
-    let twin = || twin_of(node.clone()).map(|twin| Box::new(twin) as Box<dyn Memory + Send>);
+    let model = model_of(node)?;
+    model.check(if shared { 1 } else { replicas }).map_err(unfit)?;
+    let twin = || twin_of(&model).map(|twin| Box::new(twin) as Box<dyn Memory + Send>);
     let below = match shared {
         true => Below::Shared(twin()?),
         false => Below::Local((0..replicas).map(|_| twin()).collect::<PyResult<_>>()?),
@@ -265,7 +267,7 @@ impl Simulation {
         let touch = if head_first { Touch::HeadFirst } else { Touch::TailFirst };
         let fleet = match (foresight, node) {
             (None, Some(node)) => {
-                fleet_over_nodes(settings, &levels, replicas, shared, touch, &node)?
+                fleet_over_nodes(settings, &levels, replicas, shared, touch, node)?
             }
             (None, None) => fleet(settings, &levels, replicas, shared, touch),
             (Some(_), node) if replicas != 1 || node.is_some() => {

@@ -46,8 +46,8 @@ impl TraceSketch {
         if !(0.0..=1.0).contains(&long_share) {
             return Err(argument(format!("long_share is {long_share}: pass 0 to 1")));
         }
-        let watched_max = checked_watch(watched_max.unwrap_or(WATCHED_MAX))?;
-        let sessions_max = checked_watch(sessions_max.unwrap_or(SESSIONS_MAX))?;
+        let watched_max = checked_watch("watched_max", watched_max.unwrap_or(WATCHED_MAX))?;
+        let sessions_max = checked_watch("sessions_max", sessions_max.unwrap_or(SESSIONS_MAX))?;
         let long = LongPrefix { tokens: long_tokens, share: long_share };
         let inner = Inner::new(block_tokens, long, seed, watched_max, sessions_max);
         Ok(TraceSketch { inner: Mutex::new(inner) })

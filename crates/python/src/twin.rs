@@ -7,11 +7,10 @@ use keepwarm_sim::memory::{Memory, Tier};
 use keepwarm_sim::twin::{
     FlashModel, NodeModel, StoreTwin as Inner, TwinCounts, TwinError, key_of,
 };
-use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-use crate::columns::Columns;
+use crate::columns::{Columns, column_of};
 use crate::errors::{argument, detached, fault};
 use crate::flash::admission_named;
 use crate::store::policy_named;
@@ -48,7 +47,7 @@ pub struct StoreTwin {
 impl StoreTwin {
     #[new]
     fn new(node: NodeRow) -> PyResult<StoreTwin> {
-        let state = State { twin: twin_of(node)?, numbers: Interner::default() };
+        let state = State { twin: twin_of(&model_of(node)?)?, numbers: Interner::default() };
         Ok(StoreTwin { state: Mutex::new(state) })
     }
 
@@ -56,9 +55,9 @@ impl StoreTwin {
     fn block_keys<'py>(
         &self,
         py: Python<'py>,
-        ids: PyBuffer<u64>,
+        ids: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let ids = ids.to_vec(py)?;
+        let ids = column_of(ids, "block_ids", b"LQ", u64::from_ne_bytes)?;
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let numbers = state.numbers(&ids)?;
         let keys: Vec<u8> = numbers.into_iter().flat_map(|number| key_of(number).0).collect();
@@ -111,11 +110,11 @@ impl StoreTwin {
 }
 
 /// The node that a row says.
-pub fn twin_of(row: NodeRow) -> PyResult<Inner> {
+pub fn model_of(row: NodeRow) -> PyResult<NodeModel> {
     let (capacity_bytes, block_bytes, policy, ghost_seed, max_blocks, call_blocks, flash) = row;
     let flash = flash.map(flash_model).transpose()?;
     let policy = policy_named(&policy)?;
-    let model = NodeModel {
+    Ok(NodeModel {
         capacity_bytes,
         block_bytes,
         policy,
@@ -123,8 +122,17 @@ pub fn twin_of(row: NodeRow) -> PyResult<Inner> {
         ghost_seed,
         call_blocks,
         flash,
-    };
-    Inner::new(&model).map_err(|error: TwinError| argument(error.to_string()))
+    })
+}
+
+/// An empty node.
+pub fn twin_of(model: &NodeModel) -> PyResult<Inner> {
+    Inner::new(model).map_err(unfit)
+}
+
+/// A node that cannot be.
+pub fn unfit(error: TwinError) -> PyErr {
+    argument(error.to_string())
 }
 
 fn flash_model((device_bytes, segment_bytes, admission): FlashRow) -> PyResult<FlashModel> {

@@ -4,7 +4,7 @@
 pub use crate::ghosts::Ghosts;
 pub use crate::policy::SKIPPED;
 pub use crate::room::{LOOKS_MAX, LOOKS_TURNS};
-pub use crate::settings::{BYTES_PER_ENTRY, ENTRIES_MIN, GHOSTS_PER_ENTRY};
+pub use crate::settings::{BYTES_PER_ENTRY, CAPACITY_MAX, ENTRIES_MIN, GHOSTS_PER_ENTRY};
 
 pub use crate::cold::rules as cold;
 pub use crate::flash::rules as log;

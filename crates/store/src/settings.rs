@@ -28,8 +28,8 @@ pub const ENTRIES_MIN: u32 = 1024;
 const TENANTS_MAX: usize = 1024;
 const NAMESPACES_MAX: u16 = 4096;
 const FILLING_MAX: u32 = 1 << 20;
-/// 8 TiB: more needs more than one arena.
-const CAPACITY_MAX: u64 = 1 << 43;
+/// Arena bytes at most, 8 TiB: more needs more than one arena.
+pub const CAPACITY_MAX: u64 = 1 << 43;
 
 fn refuse(setting: &'static str, found: impl ToString, want: impl ToString) -> StoreError {
     StoreError::Config { setting, found: found.to_string(), want: want.to_string() }

@@ -95,19 +95,17 @@ impl Heavy {
         self.table[place].heavy = tag;
     }
 
-    /// Makes the lightest heavy blocks plain again; their tags and hashes.
+    /// Makes the lighter half of the heavy blocks plain again; their hashes and tags.
     pub fn demote(&mut self) -> Vec<(u64, u32)> {
-        let mut uses: Vec<u32> = self.heavies().map(|each| each.uses).collect();
-        let middle = uses.len() / 2;
-        let (_, &mut median, _) = uses.select_nth_unstable(middle);
-        let mut demoted = Vec::new();
-        for counter in self.table.iter_mut().filter(|each| each.uses > 0 && each.heavy != PLAIN) {
-            if counter.uses < median {
-                demoted.push((counter.hash, counter.heavy));
-                counter.heavy = PLAIN;
-            }
-        }
-        demoted
+        // Of equal ones by hash: however many are equal, it is half.
+        let mut all: Vec<(u32, u64)> = self.heavies().map(|each| (each.uses, each.hash)).collect();
+        all.sort_unstable();
+        let lighter = &all[..all.len() / 2];
+        let plain = |&(_, hash): &(u32, u64)| {
+            let place = self.place(hash);
+            (hash, std::mem::replace(&mut self.table[place].heavy, PLAIN))
+        };
+        lighter.iter().map(plain).collect()
     }
 
     /// The counters of heavy blocks, in no order.
@@ -115,19 +113,14 @@ impl Heavy {
         self.table.iter().filter(|each| each.uses > 0 && each.heavy != PLAIN)
     }
 
-    /// A counter, if the block has one.
-    pub fn counter(&self, hash: u64) -> Option<&Counter> {
-        Some(&self.table[self.place(hash)]).filter(|each| each.uses > 0)
+    /// A block's counter, if it is heavy.
+    pub fn heavy(&self, hash: u64) -> Option<&Counter> {
+        Some(&self.table[self.place(hash)]).filter(|each| each.uses > 0 && each.heavy != PLAIN)
     }
 
     /// Uses in all.
     pub fn uses(&self) -> u64 {
         self.uses
-    }
-
-    /// How often a block without a counter was used, at most.
-    pub fn floor(&self) -> u32 {
-        self.floor
     }
 
     /// The place of a hash, or the free one where it would be.
@@ -168,11 +161,6 @@ impl Heavy {
 }
 
 impl Counter {
-    /// The block's mixed id.
-    pub fn hash(&self) -> u64 {
-        self.hash
-    }
-
     /// What was given to `promote`.
     pub fn tag(&self) -> u32 {
         self.heavy
@@ -202,7 +190,24 @@ mod tests {
         for counter in heavy.heavies() {
             assert_eq!((counter.uses, counter.missed_max), (5_000, 0));
         }
-        assert!(u64::from(heavy.floor()) < 1_000_000 / SHARE, "floor {}", heavy.floor());
+        assert!(u64::from(heavy.floor) < 1_000_000 / SHARE, "floor {}", heavy.floor);
+    }
+
+    #[test]
+    fn half_of_the_heavy_blocks_are_plain_again_even_if_all_are_equal() {
+        let mut heavy = Heavy::default();
+        let hashes: Vec<u64> = (0..101).map(|id| mix(id, 5)).collect();
+        for (tag, &hash) in hashes.iter().enumerate() {
+            heavy.count(hash, 0);
+            heavy.promote(hash, tag as u32);
+        }
+        heavy.count(hashes[7], 0);
+        let demoted = heavy.demote();
+        assert_eq!((demoted.len(), heavy.heavies().count()), (50, 51));
+        for (hash, tag) in demoted {
+            assert_eq!(hash, hashes[tag as usize]);
+            assert!(tag != 7 && heavy.heavy(hash).is_none());
+        }
     }
 
     #[test]
@@ -218,9 +223,10 @@ mod tests {
             heavy.count(mix(id as u64, 3), 0);
         }
         for (id, &uses) in truth.iter().enumerate() {
-            match heavy.counter(mix(id as u64, 3)) {
-                None => assert!(uses <= heavy.floor()),
-                Some(counter) => {
+            let counter = heavy.table[heavy.place(mix(id as u64, 3))];
+            match counter.uses {
+                0 => assert!(uses <= heavy.floor),
+                _ => {
                     assert!(counter.uses <= uses && uses <= counter.uses + counter.missed_max);
                 }
             }

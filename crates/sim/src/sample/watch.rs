@@ -85,9 +85,9 @@ impl Watch {
         self.counters.heavies()
     }
 
-    /// The mixed form of an id, as counters name it.
-    pub fn hash(&self, id: u64) -> u64 {
-        mix(id, self.seed)
+    /// The counter of a block, if it is heavy.
+    pub fn heavy(&self, id: u64) -> Option<&Counter> {
+        self.counters.heavy(mix(id, self.seed))
     }
 
     /// A use of a block at this place of a prompt. None: it is not watched.

@@ -104,7 +104,7 @@ impl StoreTwin {
     /// # Errors
     /// A model of a node that would not start.
     pub fn new(model: &NodeModel) -> Result<StoreTwin, TwinError> {
-        model.check()?;
+        model.check(1)?;
         Ok(StoreTwin {
             dram: Dram::new(model.policy, model.blocks()),
             cold: Cold::new(model)?,

@@ -3,9 +3,16 @@
 use std::fmt;
 
 use keepwarm_store::rules::cold::{BYTES_PER_ENTRY as FLASH_BYTES_PER_ENTRY, CHUNK_SLOTS};
-use keepwarm_store::rules::log::{PAGE_BYTES, SEGMENTS_AT, SEGMENTS_MIN, segment_bytes_for};
-use keepwarm_store::rules::{BYTES_PER_ENTRY, ENTRIES_MIN, GHOSTS_PER_ENTRY};
+use keepwarm_store::rules::log::{
+    PAGE_BYTES, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENTS_AT, SEGMENTS_MIN, segment_bytes_for,
+};
+use keepwarm_store::rules::{BYTES_PER_ENTRY, CAPACITY_MAX, ENTRIES_MIN, GHOSTS_PER_ENTRY};
 use keepwarm_store::{FlashAdmission, Limits, PolicyKind};
+
+/// Entries of all nodes that are modelled together: their ghost lists take 36 B each at start.
+const ENTRIES_MODELLED_MAX: u64 = 1 << 26;
+/// Segments of a modelled device, at 24 B each: 1 PiB in the largest ones.
+const SEGMENTS_MODELLED_MAX: u64 = 1 << 22;
 
 /// A node that would not start, or that a twin cannot be of: what is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,19 +79,27 @@ impl FlashModel {
     /// How many segments the device has.
     ///
     /// # Errors
-    /// Too few.
+    /// Too few, more than are modelled, or of a size that no device has.
     pub fn segments(&self) -> Result<u32, TwinError> {
-        let pages = self.segment_bytes / PAGE_BYTES as u64;
-        let segments = self.device_bytes.saturating_sub(SEGMENTS_AT).checked_div(pages * 4096);
-        match segments.and_then(|count| u32::try_from(count).ok()) {
-            Some(count) if u64::from(count) >= SEGMENTS_MIN => Ok(count),
-            _ => Err(TwinError(format!(
-                "flash of {} bytes in segments of {}: give {} bytes or more",
-                self.device_bytes,
-                self.segment_bytes,
-                SEGMENTS_AT + SEGMENTS_MIN * self.segment_bytes
-            ))),
+        let FlashModel { device_bytes, segment_bytes, .. } = *self;
+        if !(SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&segment_bytes)
+            || !segment_bytes.is_multiple_of(PAGE_BYTES as u64)
+        {
+            return Err(TwinError(format!(
+                "segments of {segment_bytes} bytes: give {SEGMENT_BYTES_MIN} to \
+                 {SEGMENT_BYTES_MAX}, in whole pages of {PAGE_BYTES}"
+            )));
         }
+        let count = device_bytes.saturating_sub(SEGMENTS_AT) / segment_bytes;
+        if !(SEGMENTS_MIN..=SEGMENTS_MODELLED_MAX).contains(&count) {
+            let bytes = |segments: u64| SEGMENTS_AT + segments * segment_bytes;
+            return Err(TwinError(format!(
+                "flash of {device_bytes} bytes in segments of {segment_bytes}: give {} to {} bytes",
+                bytes(SEGMENTS_MIN),
+                bytes(SEGMENTS_MODELLED_MAX)
+            )));
+        }
+        Ok(count as u32)
     }
 
     /// Entries that the index is allocated for.
@@ -119,12 +134,32 @@ impl NodeModel {
         u32::try_from(self.entries()).unwrap_or(u32::MAX).saturating_mul(GHOSTS_PER_ENTRY)
     }
 
-    pub(super) fn check(&self) -> Result<(), TwinError> {
+    /// Whether so many such nodes can be modelled.
+    ///
+    /// # Errors
+    /// A node that would not start, or too large a list of what left memory.
+    pub fn check(&self, nodes: usize) -> Result<(), TwinError> {
         let most = Limits::default().part_bytes_max;
         if !(1..=most).contains(&self.block_bytes) {
             return Err(TwinError(format!(
                 "blocks of {} bytes: a node takes 1 to {most}",
                 self.block_bytes
+            )));
+        }
+        if self.capacity_bytes > CAPACITY_MAX {
+            return Err(TwinError(format!(
+                "memory of {} bytes: a node takes up to {CAPACITY_MAX}",
+                self.capacity_bytes
+            )));
+        }
+        if self.max_blocks == Some(0) {
+            return Err(TwinError("max_blocks is 0: give 1 or more".to_owned()));
+        }
+        if self.entries().saturating_mul(nodes as u64) > ENTRIES_MODELLED_MAX {
+            return Err(TwinError(format!(
+                "{nodes} nodes with an index of {} entries each: give smaller ones, or fewer, up \
+                 to {ENTRIES_MODELLED_MAX} entries in all",
+                self.entries()
             )));
         }
         if self.blocks() == 0 {

@@ -18,7 +18,10 @@ mod tier;
 
 /// What the log on a device decides by; see `crate::rules`.
 pub mod rules {
-    pub use super::format::{PAGE_BYTES, SEGMENTS_AT, SEGMENTS_MIN, segment_bytes_for};
+    pub use super::format::{
+        PAGE_BYTES, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENTS_AT, SEGMENTS_MIN,
+        segment_bytes_for,
+    };
     pub use super::log::append::{ATTEMPTS, BEGIN_MAX};
     pub use super::log::plan::OVERHEAD_PAGES;
     pub use super::log::segments::RESERVED;
