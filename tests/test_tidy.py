@@ -39,6 +39,7 @@ PYTHON_IMPORTS: dict[str, set[str]] = {
     },
     "connecting": {"_core", "arguments", "client", "config"},
     "errors": set(),
+    "files": set(),
     "prompt": {"errors", "identity"},
     "identity": {"_core", "arguments", "errors", "prompt"},
     "outcomes": {"_core", "client", "errors"},
@@ -70,8 +71,8 @@ PYTHON_IMPORTS: dict[str, set[str]] = {
     "engines": {"errors"},
     "layout": {"errors"},
     "workload": {
-        *("_core", "client", "config", "connecting", "errors", "identity", "layout", "outcomes"),
-        *("prompt", "testing", "__init__"),
+        *("_core", "client", "config", "connecting", "errors", "files", "identity", "layout"),
+        *("outcomes", "prompt", "testing", "__init__"),
     },
     "bench": {"_core", "outcomes", "testing", "__init__"},
     "demo": {"client", "engines", "errors", "identity", "testing", "config", "__init__"},

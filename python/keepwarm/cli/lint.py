@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from cyclopts import Parameter
 from keepwarm.cli.exits import FAILED
 from keepwarm.cli.output import tell
 from keepwarm.errors import ArgumentError
+from keepwarm.files import write_whole
 
 if TYPE_CHECKING:
     from keepwarm.layout.findings import Finding
@@ -220,7 +220,7 @@ def _settings(folder: Path | None) -> Settings:
 
 
 def _linted(logs: Sequence[str], reading: Reading, settings: Settings, paid: Prices) -> LintResult:
-    from keepwarm.cli.lint_show import Bar
+    from keepwarm.cli.workload.options import reading as bar
     from keepwarm.layout.breakpoints import BreakpointAudit
     from keepwarm.layout.lint import Lint
     from keepwarm.layout.report import conclude
@@ -228,7 +228,7 @@ def _linted(logs: Sequence[str], reading: Reading, settings: Settings, paid: Pri
     running = Lint(settings)
     audit = BreakpointAudit(paid, count=lambda text: len(settings.tokens.encode(text)[0]))
     source = reading.open(logs)
-    with Bar("reading") as progress:
+    with bar("reading") as progress:
         for request in source.read(progress):
             running.add(request)
             if reading.target != "engine":
@@ -345,6 +345,6 @@ def _sarif(
 
 def _to_file(path: Path, text: str) -> None:
     try:
-        path.write_text(text + os.linesep, encoding="utf-8")
+        write_whole(path, f"{text}\n")
     except OSError as error:
         raise ArgumentError(f"{path}: cannot be written: {error.strerror}") from None

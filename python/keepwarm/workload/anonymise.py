@@ -8,7 +8,6 @@ the day on which they were written are in it.
 from __future__ import annotations
 
 import gzip
-import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from keepwarm.errors import ArgumentError
+from keepwarm.files import replacing
 from keepwarm.workload import parquet
 from keepwarm.workload.readers import portable
 from keepwarm.workload.trace import Batch, Progress, Skipped, TraceInfo, TraceSource
@@ -70,30 +70,24 @@ def anonymise(
     if out.name.endswith(".parquet"):
         parquet.write(out, info, batches)
     else:
-        with _appearing(out) as file:
-            for line in portable.encoded(info, batches):
-                file.write(line)
+        write_lines(out, info, batches)
     return Written(batches.requests, batches.block_ids, out.stat().st_size, source.skipped())
+
+
+def write_lines(out: Path, info: TraceInfo, batches: Iterable[Batch]) -> None:
+    """Writes a trace as JSON lines, packed as the name of `out` says. Raises OSError."""
+    with (
+        replacing(out) as part,
+        part.open("wb") as plain,
+        _packed(plain, out.name) as file,
+    ):
+        for line in portable.encoded(info, batches):
+            file.write(line)
 
 
 def anonymous(info: TraceInfo) -> TraceInfo:
     """What may be told of a trace: not what its logs were called."""
     return replace(info, name=NAME, source=info.format)
-
-
-@contextmanager
-def _appearing(out: Path) -> Iterator[IO[bytes]]:
-    """A file that has its name once all of it is written, and is gone if it is not."""
-    part = out.with_name(f".{out.name}.part")
-    try:
-        with part.open("wb") as plain:
-            with _packed(plain, out.name) as file:
-                yield file
-            plain.flush()
-            os.fsync(plain.fileno())
-        part.replace(out)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 @contextmanager

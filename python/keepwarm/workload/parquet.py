@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keepwarm.errors import ArgumentError
+from keepwarm.files import replacing
 from keepwarm.workload.trace import Batch, Progress, Skipped, TokensAre, TraceInfo
 
 FORMAT = "keepwarm trace"
@@ -74,24 +75,22 @@ def write(path: Path, info: TraceInfo, batches: Iterable[Batch]) -> int:
     """
     arrow = _pyarrow()
     schema = _schema(arrow, info)
-    part = path.with_name(f".{path.name}.part")
     written = 0
-    try:
-        # Ids are hashes: neither a dictionary nor statistics make them smaller or quicker to find.
-        with arrow.parquet.ParquetWriter(
+    # Ids are hashes: neither a dictionary nor statistics make them smaller or quicker to find.
+    with (
+        replacing(path) as part,
+        arrow.parquet.ParquetWriter(
             part,
             schema,
             compression="zstd",
             compression_level=1,
             use_dictionary=False,
             write_statistics=False,
-        ) as writer:
-            for group in _groups(batches):
-                writer.write_table(_table(arrow, schema, group), row_group_size=len(group))
-                written += len(group)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+        ) as writer,
+    ):
+        for group in _groups(batches):
+            writer.write_table(_table(arrow, schema, group), row_group_size=len(group))
+            written += len(group)
     return written
 
 

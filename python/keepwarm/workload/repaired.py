@@ -8,16 +8,15 @@ and which appears whole or not at all.
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from keepwarm.errors import ArgumentError
+from keepwarm.files import replacing
 from keepwarm.layout.fix import Rules, fix_bytes
 from keepwarm.layout.requests import LoggedRequest
 from keepwarm.workload.readers.json_lines import decode, is_document
@@ -53,7 +52,7 @@ def repair_log(
     for log in logs:
         _refuse_other_forms(log, out)
     done, skips = Repaired(), Skips()
-    with _replacing(out) as file:
+    with _writing(out) as file:
         for log in logs:
             for number, line in log.lines(skips):
                 text = _repaired(line, f"{log.name}:{number}", rules_of, fields or Fields(), done)
@@ -126,21 +125,12 @@ def _unpacked(value: object) -> object:
 
 
 @contextmanager
-def _replacing(out: Path) -> Iterator[BinaryIO]:
-    """A file beside `out` that takes its place at the end; gone if anything fails."""
+def _writing(out: Path) -> Iterator[BinaryIO]:
     if out.exists() and not out.is_file():
         raise ArgumentError(f"{out}: is no regular file: name one that may be written over")
-    try:
-        handle, name = tempfile.mkstemp(prefix=f".{out.name}.", dir=out.parent)  # mode 0600
-    except OSError as error:
-        raise ArgumentError(f"{out}: cannot be written: {error.strerror}") from None
-    try:
-        with os.fdopen(handle, "wb", buffering=1 << 20) as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(out)
-    except BaseException:
-        with suppress(OSError):
-            Path(name).unlink()
-        raise
+    with ExitStack() as stack:
+        try:
+            part = stack.enter_context(replacing(out, private=True))
+        except OSError as error:
+            raise ArgumentError(f"{out}: cannot be written: {error.strerror}") from None
+        yield stack.enter_context(part.open("wb", buffering=1 << 20))

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from keepwarm.cli.output import tell, write_whole
+from keepwarm.cli.output import tell
 from keepwarm.cli.workload.options import CostOptions, TraceOptions, flags, reading, tell_skipped
 from keepwarm.config import parse_size
 from keepwarm.errors import ArgumentError
+from keepwarm.files import write_whole
 
 if TYPE_CHECKING:
     from keepwarm.workload.report.fleets import FleetShape

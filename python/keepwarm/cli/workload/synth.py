@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
 from keepwarm.cli.output import tell
 from keepwarm.cli.workload.options import reading
 from keepwarm.errors import ArgumentError
-
-if TYPE_CHECKING:
-    from keepwarm.workload.synth import Synthetic
-    from keepwarm.workload.trace import Progress
 
 
 def synth(
@@ -48,6 +44,7 @@ def synth(
         Tokens of a block.
     """
     from keepwarm.workload import parquet
+    from keepwarm.workload.anonymise import write_lines
     from keepwarm.workload.synth import Kind, Synthetic
 
     trace = Synthetic(Kind(kind), requests, seed, block_tokens)
@@ -55,19 +52,7 @@ def synth(
         if out.suffix == ".parquet":
             parquet.write(out, trace.info, trace.batches(progress))
         elif out.suffix == ".jsonl":
-            _write_lines(out, trace, progress)
+            write_lines(out, trace.info, trace.batches(progress))
         else:
             raise ArgumentError(f"{out}: end its name with .parquet or .jsonl")
     tell(f"{out}: {requests:,} synthetic requests ({trace.info.name})")
-
-
-def _write_lines(out: Path, trace: Synthetic, progress: Progress | None) -> None:
-    from keepwarm.workload.readers.portable import encoded
-
-    part = out.with_name(f".{out.name}.part")
-    try:
-        with part.open("wb") as file:
-            file.writelines(encoded(trace.info, trace.batches(progress)))
-        part.replace(out)
-    finally:
-        part.unlink(missing_ok=True)
