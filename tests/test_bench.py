@@ -210,6 +210,7 @@ def test_bench_quick(folder: Path) -> None:
         assert set(detail) >= {"floor", "goal", "passed"}
     assert 0.01 < result["unix_get_over_socket"] < 100
     assert result["machine"]["cores"] == describe()["cores"]
+    assert (result["schema"], result["kind"]) == (1, "keepwarm.bench")
     assert (result["quick"], result["seed"]) == (True, SEED)
 
 

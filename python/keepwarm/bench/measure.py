@@ -15,6 +15,7 @@ from keepwarm.bench.figures import BY_NAME, FIGURES, Figure
 from keepwarm.bench.pairs import Spread
 
 SEED = 20261201
+SCHEMA = 1
 GROUPS: tuple[Group, ...] = (
     *local.GROUPS,
     *network.GROUPS,
@@ -69,6 +70,8 @@ def run(
                     details[name] = detail
     progress(len(groups), len(groups), "done")
     return {
+        "schema": SCHEMA,
+        "kind": "keepwarm.bench",
         **values,
         "details": details,
         "machine": {**before, "load_1m_after": machine.describe()["load_1m"]},

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from keepwarm.cli.output import complain, tell
+from keepwarm.cli.output import complain, tell, wide_console
 from keepwarm.errors import KeepwarmError
+from keepwarm.files import write_whole
 
 if TYPE_CHECKING:
     from keepwarm.bench.measure import Progress
-
-WIDTH = 140
 
 
 def bench(
@@ -60,7 +59,7 @@ def bench(
         raise KeepwarmError(f"the bench failed: {error}") from error
     text = json.dumps(result, indent=1)
     if out is not None:
-        out.write_text(text + "\n", encoding="utf-8")
+        write_whole(out, f"{text}\n")
     if json_:
         tell(text)
     else:
@@ -96,13 +95,12 @@ class _Bar:
 
 
 def _show(result: dict[str, Any]) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     from keepwarm.bench.report import heading, rows
 
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH)
+    console = wide_console()
     console.print(Text(heading(result)))
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("figure", no_wrap=True)

@@ -1,60 +1,25 @@
-"""How `keepwarm lint` shows what it found: a table, and a bar while it reads."""
+"""How `keepwarm lint` shows what it found."""
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from keepwarm.cli.output import wide_console
 
+if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
     from keepwarm.layout.findings import Finding
     from keepwarm.layout.report import FixOutcome, LintResult
 
-WIDTH = 140
 FINDINGS_SHOWN = 40
 _COLOURS = {"error": "red", "warning": "yellow", "note": "dim"}
 
 
-class Bar:
-    """Progress in bytes on standard error, where that is a terminal."""
-
-    def __init__(self, doing: str) -> None:
-        self._doing = doing
-
-    def __enter__(self) -> Callable[[int, int | None], None]:
-        from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
-
-        console = Console(stderr=True)
-        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
-        self._bar = Progress(
-            *columns,
-            TimeElapsedColumn(),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-        )
-        self._bar.start()
-        task = self._bar.add_task(self._doing, total=None)
-
-        def show(done: int, total: int | None) -> None:
-            self._bar.update(task, completed=done, total=total)
-
-        return show
-
-    def __exit__(self, *error: object) -> None:
-        self._bar.stop()
-
-
 def show(result: LintResult, outcome: FixOutcome | None, failure: str | None) -> None:
     """Everything, for people, on standard output."""
-    from rich.console import Console
-
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH)
+    console = wide_console()
     if result.report.requests:
         _summary(console, result)
     if result.findings:

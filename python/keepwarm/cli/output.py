@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+WIDTH = 140
 
 # OSError: nobody takes it. ValueError: the stream is closed, or cannot write these characters.
 # AttributeError: the process was started without one.
@@ -37,11 +44,21 @@ def abandon() -> None:
         os.close(nowhere)
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Writes a file whole or not at all; raises OSError."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        fresh.write_text(text, encoding="utf-8")
-        fresh.replace(path)
-    finally:
-        fresh.unlink(missing_ok=True)
+def rows_table(rows: Iterable[tuple[str, str]]) -> Table:
+    """What something is called, and what it is: a line each. Names in it are no markup."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column()
+    table.add_column(overflow="fold")
+    for name, value in rows:
+        table.add_row(Text(name, style="bold"), Text(value))
+    return table
+
+
+def wide_console() -> Console:
+    """Where tables go: as wide as the terminal, and so wide where there is none."""
+    from rich.console import Console
+
+    return Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH)

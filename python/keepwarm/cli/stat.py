@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from keepwarm.cli.exits import UnreachableError, reach
+from keepwarm.cli.output import rows_table, wide_console
 from keepwarm.config import parse_duration, show_size
 from keepwarm.errors import NodeError
 
@@ -139,17 +140,9 @@ def _by_reason(figures: Mapping[str, Any], name: str) -> str:
 
 
 def _show(figures: Mapping[str, Any]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
 
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
-    plain = Table(box=None, show_header=False, pad_edge=False)
-    plain.add_column(style="bold")
-    plain.add_column(overflow="fold")
-    for name, value in _rows(figures):
-        plain.add_row(name, Text(value))  # names in it are no markup
-    console.print(plain)
+    console = wide_console()
+    console.print(rows_table(_rows(figures)))
     if figures["namespaces"]:
         console.print()
         console.print(_namespaces(figures))

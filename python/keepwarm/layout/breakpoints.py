@@ -18,10 +18,11 @@ from typing import Any
 
 from keepwarm.layout.fields import Kind, conversation
 from keepwarm.layout.findings import Breaker, Finding, Place, Severity
-from keepwarm.layout.fix import MARKERS, Target, marker_paths, pointer
+from keepwarm.layout.fix import MARKERS, Target, marker_paths
 from keepwarm.layout.money import Prices
 from keepwarm.layout.providers import ProviderRule, rule_for, target_of
 from keepwarm.layout.requests import Family, LoggedRequest
+from keepwarm.layout.splice import pointer
 
 __all__ = ["BreakpointAudit", "Cause"]
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
@@ -26,7 +26,7 @@ from keepwarm.errors import ArgumentError
 from keepwarm.layout import canonical
 from keepwarm.layout.findings import Breaker
 from keepwarm.layout.requests import Family
-from keepwarm.layout.splice import REMOVED, Edit, apply, splice
+from keepwarm.layout.splice import REMOVED, Edit, apply, pointer, splice
 
 __all__ = [
     "MARKERS",
@@ -38,7 +38,6 @@ __all__ = [
     "fix",
     "fix_bytes",
     "marker_paths",
-    "pointer",
 ]
 
 MARKERS = ("cache_control", "prompt_cache_breakpoint")
@@ -113,11 +112,6 @@ class _Plan:
 
     def note(self, path: _Path, breaker: Breaker) -> None:
         self.changes.append(Change(breaker, pointer(path)))
-
-
-def pointer(path: Iterable[str | int]) -> str:
-    """A JSON pointer (RFC 6901) of keys and positions."""
-    return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in path)
 
 
 def fix(

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-__all__ = ["REMOVED", "Edit", "apply", "splice"]
+__all__ = ["REMOVED", "Edit", "apply", "pointer", "splice"]
 
 
 class _Removed:
@@ -30,6 +30,11 @@ _SPACE = re.compile(r"[ \t\n\r]*+")
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _SCALAR = re.compile(r"[^,\]} \t\n\r]++")
 _PLAIN = re.compile(r'[^"\[\]{}]*+')
+
+
+def pointer(path: Iterable[str | int]) -> str:
+    """A JSON pointer (RFC 6901) of keys and positions."""
+    return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in path)
 
 
 class _Leaf:

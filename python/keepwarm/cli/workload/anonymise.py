@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +15,8 @@ if TYPE_CHECKING:
     from keepwarm.workload.anonymise import Written
     from keepwarm.workload.trace import TraceInfo
 
-_NO_OPTIONS = TraceOptions()
+#: Of the JSON.
+SCHEMA = 1
 
 
 def anonymise(
@@ -25,10 +25,10 @@ def anonymise(
     ] = (),
     /,
     *,
-    options: TraceOptions = _NO_OPTIONS,
     force: Annotated[bool, Parameter(negative=())] = False,
     json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
-) -> int:
+    trace: TraceOptions | None = None,
+) -> None:
     """Turn logs into a file of hashes that you can hand on.
 
     keepwarm workload anonymise requests.jsonl.gz trace.parquet
@@ -44,12 +44,10 @@ def anonymise(
     logs
         Logs of one format, or - for stdin; last the file to write, which ends in .parquet, .jsonl,
         .jsonl.gz or .jsonl.zst.
-    options
-        How logs are read.
     force
         Overwrite the file if it exists.
     json_
-        What was written, as JSON.
+        What was written, as one JSON object.
     """
     from keepwarm.errors import ArgumentError
     from keepwarm.workload.anonymise import anonymise as write
@@ -60,13 +58,12 @@ def anonymise(
     *given, last = logs
     out = Path(last)
     check_target(out, force)
-    source = options.open(given)
+    source = (trace or TraceOptions()).open(given)
     with reading("reading") as progress:
         written = write(source, out, force=force, progress=progress)
     if json_:
-        json.dump(_answer(out, written, source.info), sys.stdout)
-        sys.stdout.write("\n")
-        return 0
+        tell(json.dumps(_answer(out, written, source.info), indent=1))
+        return
     tell_skipped(source)
     tell(
         f"{out}: {written.requests:,} requests, {written.block_ids:,} ids of blocks of "
@@ -75,11 +72,12 @@ def anonymise(
     )
     for note in source.info.notes:
         tell(f"note: {note}")
-    return 0
 
 
 def _answer(out: Path, written: Written, info: TraceInfo) -> dict[str, object]:
     return {
+        "schema": SCHEMA,
+        "kind": "keepwarm.workload.anonymise",
         "file": str(out),
         "requests": written.requests,
         "block_ids": written.block_ids,

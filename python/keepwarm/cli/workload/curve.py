@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from keepwarm.cli.output import tell
+from keepwarm.cli.output import tell, wide_console
 from keepwarm.cli.workload.options import TraceOptions, reading, tell_skipped
 from keepwarm.errors import ArgumentError
 
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from keepwarm.workload.curve import Curve
     from keepwarm.workload.measures import Estimate
 
-WIDTH = 120
 BAR = 30
 
 
@@ -78,11 +76,10 @@ def _capacities(points: str | None) -> list[int]:
 
 
 def _show(found: Curve) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH)
+    console = wide_console()
     kind = ", synthetic" if found.info.synthetic else ""
     console.print(Text(f"{found.info.name}{kind}: {found.policy}", style="bold"))
     console.print(Text(_how(found)))

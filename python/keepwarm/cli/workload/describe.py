@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from keepwarm.cli.output import tell
+from keepwarm.cli.output import rows_table, tell, wide_console
 from keepwarm.cli.workload.options import CostOptions, TraceOptions, reading, tell_skipped
 from keepwarm.config import show_size
 
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from keepwarm.workload.describe import Description, KvFigures
     from keepwarm.workload.measures import Distribution, Estimate, Measures
 
-WIDTH = 120
 Rows = Iterator[tuple[str, str]]
 
 
@@ -67,11 +65,9 @@ def describe(
 
 
 def _show(found: Description) -> None:
-    from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH)
+    console = wide_console()
     console.print(Text(f"verdict: {found.verdict.advice.value}", style="bold"))
     console.print(Text(f"{found.verdict.reason}."))
     for each in found.verdict.would_change:
@@ -81,14 +77,9 @@ def _show(found: Description) -> None:
     if found.kv is not None:
         sections.append((f"KV of {found.kv.geometry.model}", _kv(found.kv)))
     for title, rows in sections:
-        table = Table(box=None, show_header=False, pad_edge=False)
-        table.add_column(min_width=34)
-        table.add_column(overflow="fold")
-        for name, value in rows:
-            table.add_row(Text(name), Text(value))
         console.print()
         console.print(Text(title, style="bold"))
-        console.print(table)
+        console.print(rows_table(rows))
 
 
 def _trace(measures: Measures) -> Rows:

@@ -7,7 +7,6 @@ import dataclasses
 import json
 import os
 import signal
-import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -18,9 +17,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from keepwarm.cli.exits import FAILED, UnreachableError, reach
-from keepwarm.cli.output import complain, tell
+from keepwarm.cli.output import complain, tell, wide_console
 from keepwarm.config import parse_duration, parse_size
 from keepwarm.errors import ArgumentError
+from keepwarm.files import write_whole
 
 if TYPE_CHECKING:
     from keepwarm.workload.readers import RequestLog
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from keepwarm.workload.trace import Skipped, TraceSource
 
 INTERRUPTED = 130
-WIDTH = 140
 Progress = Callable[[int, float], None]
 Made = Callable[[asyncio.Event, Progress], Coroutine[Any, Any, dict[str, Any]]]
 
@@ -220,7 +219,7 @@ def replay(
     for problem in result["problems"]:
         complain(f"keepwarm: {problem}")
     if out is not None:
-        out.write_text(text + "\n", encoding="utf-8")
+        write_whole(out, f"{text}\n")
     if result["interrupted"]:
         return INTERRUPTED
     return FAILED if result["problems"] else 0
@@ -420,13 +419,12 @@ def _command(trace: tuple[Path, ...], *flags: object) -> list[str]:
 
 
 def _show(result: dict[str, Any]) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     from keepwarm.workload.replay.showing import comparison_lines, endpoint_rows, node_rows
 
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH)
+    console = wide_console()
     trace, loop = result["trace"], result["loop"]
     kind = "synthetic" if trace["synthetic"] else "recorded"
     console.print(Text(f"{trace['name']} ({kind}, {trace['format']}), {loop} loop"))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from keepwarm.cli.output import tell
+from keepwarm.cli.output import rows_table, tell, wide_console
 from keepwarm.cli.workload.options import CostOptions, TraceOptions, reading, tell_skipped
 from keepwarm.config import parse_duration, parse_size
 from keepwarm.errors import ArgumentError
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from keepwarm.workload.simulate import Level
     from keepwarm.workload.twin import NodeModel
 
-WIDTH = 120
 TIERS = ("device", "host", "dram", "flash", "object")
 UNBOUNDED = "unbounded"
 PAGE_BYTES = 4096
@@ -279,18 +277,11 @@ def simulate(
 
 
 def _show(result: SimulationResult) -> None:
-    from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH)
+    console = wide_console()
     found = result.to_json()
-    plain = Table(box=None, show_header=False, pad_edge=False)
-    plain.add_column(style="bold")
-    plain.add_column(overflow="fold")
-    for name, value in _rows(found):
-        plain.add_row(name, Text(value))
-    console.print(plain)
+    console.print(rows_table(_rows(found)))
     console.print()
     console.print(_tiers(found))
     if found["ttft_s"] is not None:

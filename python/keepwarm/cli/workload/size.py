@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from keepwarm.cli.output import tell
+from keepwarm.cli.output import rows_table, tell, wide_console
 from keepwarm.cli.workload.options import CostOptions, TraceOptions, reading, tell_skipped
 from keepwarm.config import parse_size, show_size
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from keepwarm.workload.costs import CostModel
     from keepwarm.workload.plan import Plan, Range, Traffic
     from keepwarm.workload.size import Sizing
     from keepwarm.workload.trace import TraceSource
 
-WIDTH = 120
 SHOWN = 1024
 
 
@@ -95,40 +95,28 @@ def _traffic(source: TraceSource, costs: CostModel, engine_bytes: int) -> Traffi
 
 
 def _show(answer: Sizing, traffic: Traffic) -> None:
-    from rich.console import Console
     from rich.text import Text
 
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH)
+    console = wide_console()
     plan = answer.plan
     title = "none" if plan is None else show_size(plan.bytes()) if plan.blocks else "no memory"
     console.print(Text(f"for {answer.target.text()}: {title}", style="bold"))
     console.print(Text(f"{answer.reason}."))
     if plan is not None and plan.blocks:
-        _table(console, "the memory", _plan(answer, plan, traffic))
-    _table(console, "break-even", _break_even(answer, traffic))
+        _section(console, "the memory", _plan(answer, plan, traffic))
+    _section(console, "break-even", _break_even(answer, traffic))
     console.print()
     console.print(Text("hit rate and money by size", style="bold"))
     console.print(_curve(answer, traffic))
     console.print()
     console.print(Text("if something were otherwise", style="bold"))
     console.print(_sensitivity(answer, traffic))
-    _table(console, "what it rests on", _rests_on(answer, traffic))
+    _section(console, "what it rests on", _rests_on(answer, traffic))
 
 
-def _table(console: object, title: str, rows: Iterator[tuple[str, str]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    assert isinstance(console, Console)
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(min_width=28)
-    table.add_column(overflow="fold")
-    for name, value in rows:
-        table.add_row(Text(name), Text(value))
-    console.print()
-    console.print(Text(title, style="bold"))
-    console.print(table)
+def _section(console: Console, title: str, rows: Iterator[tuple[str, str]]) -> None:
+    console.print(f"\n[bold]{title}[/]")
+    console.print(rows_table(rows))
 
 
 def _plan(answer: Sizing, plan: Plan, traffic: Traffic) -> Iterator[tuple[str, str]]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 
+from keepwarm.layout.splice import pointer
+
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"?|[{}\[\],:]|[^\s{}\[\],:"]+')
 
 
@@ -37,12 +39,12 @@ def place_in(text: str, at: int) -> tuple[str, int]:
             expects_key = False
         elif token.startswith('"') and expects_key and path:
             if at < match.end():
-                return _pointer(path[:-1]), 0
+                return pointer(path[:-1]), 0
             path[-1] = _unescaped(token)
         elif match.start() <= at < match.end():
             inside = len(_unescaped('"' + text[match.start() + 1 : at] + '"'))
-            return _pointer(path), inside if token.startswith('"') else at - match.start()
-    return _pointer(path[:-1]), 0 if opened else at
+            return pointer(path), inside if token.startswith('"') else at - match.start()
+    return pointer(path[:-1]), 0 if opened else at
 
 
 def _unescaped(token: str) -> str:
@@ -52,7 +54,3 @@ def _unescaped(token: str) -> str:
         except ValueError:
             continue
     return token.strip('"')
-
-
-def _pointer(path: list[str | int]) -> str:
-    return "".join("/" + str(each).replace("~", "~0").replace("/", "~1") for each in path)

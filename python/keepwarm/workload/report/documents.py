@@ -53,7 +53,5 @@ def _load(path: Path) -> dict[str, Any]:
 
 
 def _kind(document: dict[str, Any]) -> str:
-    if isinstance(document.get("details"), dict) and "machine" in document:
-        return "keepwarm.bench"  # the one that does not name itself
     kind = document.get("kind")
     return kind if isinstance(kind, str) and document.get("schema") == 1 else ""
