@@ -130,7 +130,7 @@ def test_anthropic_messages_and_responses_lead_back_to_their_fields() -> None:
 def test_a_completion_is_its_prompt_and_nothing_else() -> None:
     rendered = render(chat({"prompt": "Once upon"}, Family.OPENAI_COMPLETIONS))
     assert rendered.text == "Once upon"
-    assert render(chat({"prompt": [1, 2]}, Family.OPENAI_COMPLETIONS)).text == "1 2"
+    assert render(chat({"prompt": [1, 2]}, Family.OPENAI_COMPLETIONS)).text == "h i"
 
 
 def test_tools_come_before_the_system_prompt_and_that_before_the_rest() -> None:

@@ -244,7 +244,7 @@ def test_what_makes_no_sense_is_refused(tmp_path: Path, capsys: pytest.CaptureFi
         ((trace,), "without text"),
         ((log, "--json", "--sarif", "-"), "both take standard output"),
         ((log, "--template", tmp_path), "name the folder by --tokenizer"),
-        ((log, "--tokenizer", tmp_path), "no chat template in"),
+        ((log, "--tokenizer", tmp_path), "no tokenizer at"),
         ((log, "--price", "nonsense"), "model=input,cached,write"),
         ((log, "--max-lost-tokens", "2"), "from 0 to 1"),
         ((log, "--fail-on", "never"), "Invalid value"),
@@ -320,4 +320,52 @@ def test_a_template_is_looked_at_alone(
     if breakers == ["template-date"] and code:
         assert document["findings"][0]["where"].endswith("chat_template.jinja:2")
         assert same["findings"][0]["where"].endswith("tokenizer_config.json")
-        assert "2 " in linted(capsys, "--template", tmp_path)[1]
+        shown = "".join(linted(capsys, "--template", tmp_path)[1].split())
+        assert "chat_template.jinja:2,(chattemplate)" in shown
+
+
+def test_token_ids_are_counted_one_by_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shared = [*range(1000, 1300), 128_000, 151_643]
+    rows = [{"model": "m", "prompt": [*shared, 90_000 + at]} for at in range(5)]
+    log = log_of(tmp_path / "log.jsonl", rows)
+    _, document = as_json(capsys, log)
+    assert document["tokens"]["prompt"] == 5 * 303
+    assert document["tokens"]["repeated"] == 4 * 302
+
+
+def test_a_tokenizer_file_is_taken_with_the_template_beside_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("tokenizers")
+    model = {"type": "WordLevel", "vocab": {"[UNK]": 0}, "unk_token": "[UNK]"}
+    empty = dict.fromkeys(("truncation", "padding", "normalizer", "post_processor", "decoder"))
+    whole: dict[str, Any] = {"version": "1.0", "added_tokens": [], "model": model, **empty}
+    whole["pre_tokenizer"] = {"type": "Whitespace"}
+    file = tmp_path / "tokenizer.json"
+    file.write_text(json.dumps(whole))
+    template = "{% for m in messages %}<{{ m.role }}> {{ m.content }}{% endfor %}"
+    (tmp_path / "chat_template.jinja").write_text(template)
+    log = log_of(tmp_path / "log.jsonl", records(), timed)
+    _, by_folder = as_json(capsys, log, "--tokenizer", tmp_path)
+    _, by_file = as_json(capsys, log, "--tokenizer", file)
+    assert by_file == by_folder
+    assert by_file["tokens"]["exact"]
+
+
+def test_findings_are_read_at_eighty_columns(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = log_of(tmp_path / "log.jsonl", records(), timed)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("keepwarm.cli.output.WIDTH", 80)
+    code, out, _ = linted(capsys, log.name)
+    assert code == 1
+    lines = [line.rstrip() for line in out.splitlines()]
+    assert max(map(len, lines)) <= 80
+    head = next(k for k, line in enumerate(lines) if line.startswith("date-at-front  error"))
+    assert "tokens lost" in lines[head]
+    assert lines[head + 1].startswith("  first at log.jsonl:2, token ")
+    assert "/messages/0/content" in lines[head + 1]
+    assert any(line.startswith("  → state the day only") for line in lines[head:])

@@ -53,7 +53,7 @@ def made(agents: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, d
         str(out),
         "--from",
         str(lint),
-        "--engine-cache",
+        "--replica-cache",
         "2GiB",
         "--replicas",
         "3",
@@ -271,8 +271,8 @@ def test_lengths_alone_make_a_report_too(tmp_path: Path) -> None:
     [
         ("{}", "is no result that a report can show"),
         ("[1]", "is not a JSON object"),
-        ("{", "is not JSON"),
-        ("[" * 100_000, "is not JSON"),
+        ("{", "is not one JSON object"),
+        ("[" * 100_000, "is not one JSON object"),
     ],
 )
 def test_what_is_no_result_is_refused(
@@ -291,7 +291,7 @@ def test_a_page_that_cannot_be_written_is_one_line(
     agents: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "no-folder" / "report.html"
-    assert main(["workload", "report", str(agents), "--out", str(out)]) == 1
+    assert main(["workload", "report", str(agents), "--out", str(out)]) == 2
     assert capsys.readouterr().err.count("\n") == 1
     assert main(["workload", "report", str(agents), "--out", str(tmp_path / "x.json")]) == 2
     assert main(["workload", "report", "-"]) == 2

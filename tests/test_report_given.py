@@ -35,7 +35,7 @@ def chat(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-FLEET = ("--engine-cache", "1GiB", "--router", "round-robin", "--replicas", "5")
+FLEET = ("--replica-cache", "1GiB", "--router", "round-robin", "--replicas", "5")
 
 
 def test_a_reports_own_command_makes_it_again(chat: Path, tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if sys.stdout is not None:
             sys.stdout.flush()  # here, where its failure is ours to tell
     except cyclopts.CycloptsError as error:
-        return _failed(str(error), USAGE, hint="keepwarm --help lists what there is")
+        return _failed(_usage(error), USAGE)
     except (ArgumentError, ConfigError, IdentityError) as error:
         return _failed(str(error), USAGE)
     except UnreachableError as error:
@@ -100,7 +100,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _failed(text: str, code: int, hint: str = "") -> int:
-    line = " ".join(text.split())
-    complain(f"keepwarm: {line}{f'; {hint}' if hint else ''}")
+def _usage(error: cyclopts.CycloptsError) -> str:
+    """What was wrong with the words of a command, and whose help explains them."""
+    command = " ".join(["keepwarm", *(error.command_chain or ())])
+    return f"{str(error).strip().removesuffix('.')}: {command} --help explains"
+
+
+def _failed(text: str, code: int) -> int:
+    complain(f"keepwarm: {' '.join(text.split())}")
     return code

@@ -31,7 +31,7 @@ def reach(address: str | None, deadline_s: float) -> Iterator[Memory]:
         if health["state"] != "up":
             why = health["last_error"] or "it does not answer"
             raise UnreachableError(
-                f"no node at {where} ({why}): start one with keepwarm serve, or give --address"
+                f"no node at {where} ({why}): start one with keepwarm serve, or name another"
             )
         yield memory
 

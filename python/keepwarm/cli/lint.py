@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from keepwarm.cli.arguments import check_output, refuse_options
 from keepwarm.cli.exits import FAILED
 from keepwarm.cli.output import tell
 from keepwarm.errors import ArgumentError
@@ -50,8 +51,8 @@ class Reading:
     tokenizer: Annotated[
         Path | None,
         _read(
-            "A local folder of the model, for its own tokens and chat template. Without it both "
-            "are approximations, and the output says so."
+            "The model's folder, or its tokenizer.json with the chat template beside it: its own "
+            "tokens and template. Without it both are approximations, and the output says so."
         ),
     ] = None
     template: Annotated[
@@ -76,6 +77,7 @@ class Reading:
         """The logs' requests. Raises ArgumentError."""
         from keepwarm.workload.readers import open_requests
 
+        refuse_options(logs, "lint")
         try:
             return open_requests(
                 list(logs),
@@ -141,11 +143,11 @@ class Judging:
 class Writing:
     """Where the result goes."""
 
-    json: Annotated[bool, _written("One JSON object instead of the table.")] = False
+    json: Annotated[bool, _written("One JSON object instead of the list.")] = False
     sarif: Annotated[
         str | None,
         _written(
-            "Writes SARIF 2.1.0 to this file; - writes it instead of the table.",
+            "Writes SARIF 2.1.0 to this file; - writes it instead of the list.",
             allow_leading_hyphen=True,
         ),
     ] = None
@@ -170,6 +172,10 @@ def lint(
     positions. Exit code 0 if no finding reaches the threshold, 1 if one
     does, 2 if the command makes no sense. docs/lint.md explains all
     nineteen breakers.
+
+      keepwarm lint requests.jsonl                       dearest cause first
+      keepwarm lint requests.jsonl --fix repaired.jsonl  the safe repairs
+      keepwarm lint --template ./model                   a template alone
 
     Parameters
     ----------
@@ -202,21 +208,21 @@ def _check_fix(logs: Sequence[str], out: Path) -> None:
     for log in logs:
         if log == "-" or (Path(log).exists() and not Path(log).is_file()):
             raise ArgumentError(f"{log}: --fix reads a log twice, so that it has to be a file")
-    if not out.parent.is_dir():
-        raise ArgumentError(f"{out}: there is no folder {out.parent} to write it to")
+    check_output(out)
 
 
-def _settings(folder: Path | None) -> Settings:
+def _settings(path: Path | None) -> Settings:
     from keepwarm.layout.lint import Settings
     from keepwarm.layout.rendering import RenderSettings
 
-    if folder is None:
+    if path is None:
         return Settings()
     from keepwarm.layout.chat_template import ChatTemplate
     from keepwarm.layout.tokens import LocalTokens
 
-    rendering = RenderSettings(template=ChatTemplate.from_folder(folder))
-    return Settings(rendering=rendering, tokens=LocalTokens(folder))
+    tokens = LocalTokens(path)
+    template = ChatTemplate.from_folder(path if path.is_dir() else path.parent)
+    return Settings(rendering=RenderSettings(template=template), tokens=tokens)
 
 
 def _linted(logs: Sequence[str], reading: Reading, settings: Settings, paid: Prices) -> LintResult:

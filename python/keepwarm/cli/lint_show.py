@@ -1,4 +1,4 @@
-"""How `keepwarm lint` shows what it found."""
+"""How `keepwarm lint` shows what it found: a list, and what it comes to."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from keepwarm.cli.output import wide_console
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
     from keepwarm.layout.findings import Finding
     from keepwarm.layout.report import FixOutcome, LintResult
 
 FINDINGS_SHOWN = 40
-_COLOURS = {"error": "red", "warning": "yellow", "note": "dim"}
+_COLOURS = {"error": "red", "warning": "yellow", "note": "dim", "expected": "dim"}
 
 
 def show(result: LintResult, outcome: FixOutcome | None, failure: str | None) -> None:
@@ -23,7 +22,9 @@ def show(result: LintResult, outcome: FixOutcome | None, failure: str | None) ->
     if result.report.requests:
         _summary(console, result)
     if result.findings:
-        console.print(_table(result))
+        for each in result.findings[:FINDINGS_SHOWN]:
+            _finding(console, each, result)
+        console.print()
         left = len(result.findings) - FINDINGS_SHOWN
         if left > 0:
             console.print(f"and {left} more, of lower cost: --json has them all")
@@ -64,50 +65,42 @@ def _summary(console: Console, result: LintResult) -> None:
         console.print(f"no price known for: {names}", markup=False)
 
 
-def _table(result: LintResult) -> Table:
-    from rich import box
-    from rich.table import Table
+def _finding(console: Console, finding: Finding, result: LintResult) -> None:
+    """What it is and costs, where it was first seen, why it costs that, and what to do."""
+    from rich.padding import Padding
     from rich.text import Text
 
-    has_money = any(each.lost_money is not None for each in result.findings)
-    table = Table(box=box.HORIZONTALS, pad_edge=False, header_style="bold", expand=False)
-    table.add_column("breaker", no_wrap=True)
-    table.add_column("tokens lost", justify="right", no_wrap=True)
-    if has_money:
-        table.add_column(result.currency, justify="right", no_wrap=True)
-    table.add_column("requests", justify="right", no_wrap=True)
-    table.add_column("first at", overflow="fold", max_width=44)
-    table.add_column("what to do", overflow="fold", ratio=1)
-    for each in result.findings[:FINDINGS_SHOWN]:
-        colour = "dim" if each.is_expected else _COLOURS[each.severity.value]
-        name = Text(each.breaker.value, style=colour)
-        name.append(f"\n{'expected' if each.is_expected else each.severity.value}")
-        cells: list[Text | str] = [name, _cost(each, result.report.tokens)]
-        if has_money:
-            cells.append("-" if each.lost_money is None else f"{each.lost_money:,.2f}")
-        cells += [f"{each.requests:,}", Text(_first(each)), Text(_advice(each))]
-        table.add_row(*cells)
-        table.add_section()
-    return table
+    severity = "expected" if finding.is_expected else finding.severity.value
+    head = Text(finding.breaker.value, style="bold")
+    head.append(f"  {severity}", style=_COLOURS[severity])
+    head.append(f"  {', '.join(_cost(finding, result))}", style="not bold")
+    mended = " (--fix does it)" if finding.is_fixable else ""
+    console.print()
+    console.print(head)
+    for line in (_first(finding), finding.explanation, f"→ {finding.repair}{mended}"):
+        console.print(Padding(Text(line, overflow="fold"), (0, 0, 0, 2)))
 
 
-def _cost(finding: Finding, tokens: int) -> str:
-    share = f"\n{finding.lost_tokens / tokens:.1%}" if tokens else ""
-    return f"{finding.lost_tokens:,}{share}"
+def _cost(finding: Finding, result: LintResult) -> list[str]:
+    tokens = result.report.tokens
+    if not tokens:
+        return []
+    share = finding.lost_tokens / tokens
+    cost = [f"{finding.lost_tokens:,} tokens lost ({share:.1%})"]
+    if finding.lost_money is not None:
+        cost.append(f"{finding.lost_money:,.2f} {result.currency}")
+    return [*cost, f"{finding.requests:,} requests"]
 
 
 def _first(finding: Finding) -> str:
     place = finding.place
-    field = place.pointer or "(chat template)"
+    parts = [f"first at {place.where}"]
+    if finding.requests:
+        parts.append(f"token {place.token:,}")
     offset = f" +{place.offset}" if place.offset else ""
-    token = f", token {place.token:,}" if finding.requests else ""
-    against = f"\nagainst {finding.compared_with}" if finding.compared_with else ""
-    return f"{place.where}{token}\n{field}{offset}{against}"
-
-
-def _advice(finding: Finding) -> str:
-    mended = " (--fix does it)" if finding.is_fixable else ""
-    return f"{finding.explanation}\n→ {finding.repair}{mended}"
+    parts.append(f"{place.pointer or '(chat template)'}{offset}")
+    against = f"; against {finding.compared_with}" if finding.compared_with else ""
+    return f"{', '.join(parts)}{against}"
 
 
 def _fix(console: Console, outcome: FixOutcome) -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-WIDTH = 140
+WIDTH = 120
 
 # OSError: nobody takes it. ValueError: the stream is closed, or cannot write these characters.
 # AttributeError: the process was started without one.
@@ -58,7 +58,14 @@ def rows_table(rows: Iterable[tuple[str, str]]) -> Table:
 
 
 def wide_console() -> Console:
-    """Where tables go: as wide as the terminal, and so wide where there is none."""
+    """Where tables go: as wide as the terminal, and so wide where there is none.
+
+    Whoever reads may go away, as `head` does: what is left goes nowhere, and the command goes on.
+    """
     from rich.console import Console
 
-    return Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH)
+    class Patient(Console):
+        def on_broken_pipe(self) -> None:
+            abandon()
+
+    return Patient(highlight=False, width=None if sys.stdout.isatty() else WIDTH)

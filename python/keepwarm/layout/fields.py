@@ -25,6 +25,8 @@ _REASONING_KEYS = ("reasoning_content", "reasoning")
 _MEDIA_TYPES = {"audio", "audio_url", "document", "file", "image", "image_url", "input_audio"}
 _MEDIA_TYPES |= {"input_file", "input_image", "video", "video_url"}
 _ROLES = {"developer": "system", "function": "tool"}
+#: Digits as letters that no number, date or id is written with.
+_WORDS = str.maketrans("0123456789abcdef", "ghijklmnopqrstuv")
 _encode = msgspec.json.Encoder().encode
 
 
@@ -125,7 +127,8 @@ def _completion(body: Mapping[str, Any]) -> Turn:
     prompt = body.get("prompt")
     many = prompt if isinstance(prompt, list) else None
     if many and all(isinstance(each, int) for each in many):
-        text = " ".join(map(str, many))  # token ids: a stand-in in which equal ids are equal text
+        # Token ids: a stand-in in which equal ids are equal words, each of one piece.
+        text = " ".join([f"{each:x}" for each in many]).translate(_WORDS)
         return Turn("user", "/prompt", [Piece(Kind.TEXT, "/prompt", text)])
     if many is not None:
         # Several prompts in one request are so many prompts; the first one stands for them.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import cyclopts
 
 from keepwarm.cli.workload.anonymise import anonymise
@@ -13,17 +15,36 @@ from keepwarm.cli.workload.simulate import simulate
 from keepwarm.cli.workload.size import size
 from keepwarm.cli.workload.synth import synth
 
+HELP = """\
+What repeats in your traffic, what a memory would save, and how large it should be.
+
+Reads request logs of gateways and engines, spans, or traces of block
+hashes, in bounded memory, and keeps no text. Does anything repeat? How
+much memory would pay? All of it on one page:
+
+  keepwarm workload describe requests.jsonl
+  keepwarm workload size requests.jsonl --model Llama-3.3-70B
+  keepwarm workload report requests.jsonl --model Llama-3.3-70B
+
+Without a log, keepwarm workload synth agents.parquet makes one up.
+"""
+
 app = cyclopts.App(
     name="workload",
-    help="What repeats in your traffic, what a memory would save, and how large it should be.",
+    help=HELP,
     help_format="plaintext",
     result_action="return_value",
 )
-app.command(describe)
-app.command(curve)
-app.command(simulate)
-app.command(size)
-app.command(report)
-app.command(replay)
-app.command(anonymise)
-app.command(synth)
+# In the order in which help shows them.
+_VERBS: tuple[Callable[..., object], ...] = (
+    describe,
+    size,
+    curve,
+    simulate,
+    report,
+    replay,
+    anonymise,
+    synth,
+)
+for _place, _verb in enumerate(_VERBS):
+    app.command(_verb, sort_key=_place)

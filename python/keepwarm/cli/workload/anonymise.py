@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from keepwarm.cli.arguments import check_output
 from keepwarm.cli.output import tell
 from keepwarm.cli.workload.options import TraceOptions, reading, tell_skipped
 
@@ -31,19 +32,20 @@ def anonymise(
 ) -> None:
     """Turn logs into a file of hashes that you can hand on.
 
-    keepwarm workload anonymise requests.jsonl.gz trace.parquet
+    Prompts become chained, keyed hashes of their blocks; sessions and
+    tenants become keyed hashes; times begin at zero. No text, no name and
+    no date is in the file, and every other verb reads it like the logs.
+    The key is random and forgotten, unless --key-file names one: then two
+    files made with it can be joined, and who has it can test whether a
+    text is in them. Ids of logs that hold hashes already are kept as they
+    are.
 
-    Prompts become chained, keyed hashes of their blocks; sessions and tenants become keyed hashes;
-    times begin at zero. No text, no name and no date is in the file, and every other verb reads it
-    like the logs. The key is random and forgotten, unless --key-file names one: then two files
-    made with it can be joined, and who has it can test whether a text is in them. Ids of logs that
-    hold hashes already are kept as they are.
+      keepwarm workload anonymise requests.jsonl.gz trace.parquet
 
     Parameters
     ----------
     logs
-        Logs of one format, or - for stdin; last the file to write, which ends in .parquet, .jsonl,
-        .jsonl.gz or .jsonl.zst.
+        Logs of one format, or -; last the file to write: .parquet, .jsonl, .jsonl.gz, .jsonl.zst.
     force
         Overwrite the file if it exists.
     json_
@@ -58,7 +60,8 @@ def anonymise(
     *given, last = logs
     out = Path(last)
     check_target(out, force)
-    source = (trace or TraceOptions()).open(given)
+    check_output(out)
+    source = (trace or TraceOptions()).open(given, "anonymise")
     with reading("reading") as progress:
         written = write(source, out, force=force, progress=progress)
     if json_:

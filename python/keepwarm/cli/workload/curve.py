@@ -52,7 +52,7 @@ def curve(
     """
     from keepwarm.workload.curve import measure_curve
 
-    source = (trace or TraceOptions()).open(traces)
+    source = (trace or TraceOptions()).open(traces, "curve")
     with reading("reading") as progress:
         found = measure_curve(
             source, policy=policy, capacities=_capacities(points), seed=seed, progress=progress

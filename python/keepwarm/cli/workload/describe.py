@@ -50,7 +50,7 @@ def describe(
 
     trace, cost = trace or TraceOptions(), cost or CostOptions()
     shape = None if model is None else cost.model(model)  # before a long reading
-    source = trace.open(traces)
+    source = trace.open(traces, "describe")
     with reading("reading") as progress:
         measures = measure(source, progress=progress)
     costs = None

@@ -9,15 +9,16 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import Parameter
+from cyclopts import Group, Parameter
 
+from keepwarm.cli.arguments import refuse_options
 from keepwarm.cli.output import complain
 from keepwarm.workload.costs import MFU, CostModel, cost_model
 from keepwarm.workload.geometry import Geometry, geometry
 from keepwarm.workload.trace import Progress, TraceSource
 
 
-@Parameter(name="*")
+@Parameter(name="*", group=Group("How the logs are read", sort_key=8))
 @dataclass(frozen=True, slots=True)
 class TraceOptions:
     """How logs are read."""
@@ -57,8 +58,9 @@ class TraceOptions:
         float, Parameter(help="Seconds between the starts of sessions that have no time of day.")
     ] = 60.0
 
-    def open(self, paths: Sequence[str]) -> TraceSource:
+    def open(self, paths: Sequence[str], verb: str) -> TraceSource:
         """One trace of these logs; raises ArgumentError with the reason."""
+        refuse_options(paths, f"workload {verb}")
         from keepwarm.workload.hashing import key_of_file
         from keepwarm.workload.readers import open_trace
 
@@ -75,14 +77,18 @@ class TraceOptions:
         )
 
 
-@Parameter(name="*")
+@Parameter(name="*", group=Group("What computing and keeping cost", sort_key=9))
 @dataclass(frozen=True, slots=True)
 class CostOptions:
     """What computing, restoring and keeping cost."""
 
     kv_dtype: Annotated[
         str,
-        Parameter(help="What the engine's KV cache has, such as fp8, where its flags say so."),
+        Parameter(
+            help="What the engine's KV cache has, such as fp8, where its flags say so. Default: "
+            "as the model.",
+            show_default=False,
+        ),
     ] = ""
     gpu: Annotated[str, Parameter(help="l4, l40s, a100, h100, h200, b200 or mi300x.")] = "h100"
     gpus: Annotated[

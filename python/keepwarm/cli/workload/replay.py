@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from keepwarm.cli.arguments import check_output, refuse_options
 from keepwarm.cli.exits import FAILED, UnreachableError, reach
 from keepwarm.cli.output import complain, tell, wide_console
 from keepwarm.config import parse_duration, parse_size
@@ -196,7 +197,7 @@ def replay(
     Parameters
     ----------
     trace
-        A log or several, in any form that keepwarm workload reads.
+        Logs of one format, plain, .gz or .zst; several are read as one; - is standard input.
     json_
         Print one JSON object instead of the table; docs/workload.md explains it.
     out
@@ -206,6 +207,9 @@ def replay(
         raise ArgumentError(
             "who is asked? give --against NAME=URL, once or several times, or --node ADDRESS"
         )
+    refuse_options(trace, "workload replay")
+    if out is not None:
+        check_output(out)
     run = _against(trace, pacing, endpoints) if endpoints.against else _bare(trace, pacing, node)
     if out is not None:
         out.open("a").close()  # what cannot be written is said before an hour of replay, not after

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from keepwarm.cli.arguments import check_output
 from keepwarm.cli.output import tell
 from keepwarm.cli.workload.options import CostOptions, TraceOptions, flags, reading, tell_skipped
 from keepwarm.config import parse_size
@@ -34,7 +35,9 @@ class FleetOptions:
         Literal["round-robin", "sticky", "prefix-hash", "kv-aware"],
         Parameter(help="How requests find an engine."),
     ] = "sticky"
-    engine_cache: Annotated[str, Parameter(help="KV memory of each engine itself.")] = "40GiB"
+    replica_cache: Annotated[
+        str, Parameter(help="What each replica's own KV memory holds: device, to simulate.")
+    ] = "40GiB"
     memory: Annotated[
         str | None,
         Parameter(help="Keepwarm's size; without it what leaves most money, or else 512 GiB."),
@@ -49,18 +52,20 @@ class FleetOptions:
         return FleetShape(
             self.replicas,
             self.router,
-            parse_size(self.engine_cache, "engine-cache"),
+            parse_size(self.replica_cache, "replica-cache"),
             None if self.memory is None else parse_size(self.memory, "memory"),
         )
 
 
 def report(
-    traces: Annotated[tuple[str, ...], Parameter(negative=())],
+    traces: Annotated[tuple[str, ...], Parameter(negative=(), allow_leading_hyphen=True)],
     /,
     *,
     out: Path = Path("report.html"),
     model: str | None = None,
-    from_: Annotated[tuple[Path, ...], Parameter(name="--from", negative=())] = (),
+    from_: Annotated[
+        tuple[Path, ...], Parameter(name="--from", negative=(), show_default=False)
+    ] = (),
     json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
     fleet: FleetOptions | None = None,
     trace: TraceOptions | None = None,
@@ -68,8 +73,8 @@ def report(
 ) -> None:
     """Write what a trace shows, and what not, as one HTML page and one JSON object.
 
-    The page has a verdict, charts and a scorecard whose every figure has its definition and the
-    command that made it. It opens from disk, needs no network, and has no text of any prompt.
+    A verdict, charts and a scorecard whose every figure has its definition
+    and command. It opens from disk, and has no text of any prompt.
 
       keepwarm workload report requests.jsonl --model Llama-3.3-70B --gpus 4
       keepwarm workload report requests.jsonl --from replay.json --from lint.json
@@ -77,14 +82,13 @@ def report(
     Parameters
     ----------
     traces
-        Logs of one format, plain, .gz or .zst; several are read as one. Read several times, so
-        that standard input will not do.
+        Logs of one format, plain, .gz or .zst, several as one; not -: they are read repeatedly.
     out
         The page; beside it, with the ending .json, the same as JSON.
     model
         A model's name, or its config.json: bytes, seconds and money need it.
     from_
-        A result of another command to show as well: replay, lint, bench. As often as you like.
+        JSON of another command, to show as well: replay, lint, bench. As often as you like.
     json_
         Print the JSON as well.
     """
@@ -95,8 +99,9 @@ def report(
         raise ArgumentError("a report reads its trace several times: give a file, not -")
     if out.suffix == ".json":
         raise ArgumentError(f"{out} is the page: give it another ending than .json")
+    check_output(out)
     given, shape = documents.read(from_), (fleet or FleetOptions()).shape()
-    source = trace.open(traces)
+    source = trace.open(traces, "report")
     economy = None
     if model is not None:
         geometry = cost.model(model)

@@ -229,9 +229,9 @@ def simulate(
 ) -> None:
     """Replay a trace through a memory: what hits, and, for a model, when answers begin.
 
-    Every block of every request goes through the policies that a node runs, exactly. A hit is a
-    block of the unbroken prefix. With --model there are seconds: prefill by position, restore by
-    tier, queues and shared links, after a stated model (docs/workload.md); answers are left out.
+    Every block of every request goes through the policies that a node
+    runs, exactly. With --model there are seconds: prefill, restore by
+    tier, queues, shared links, by docs/workload.md; answers left out.
 
       keepwarm workload simulate requests.jsonl --policy lru --capacity-blocks 10000
       keepwarm workload simulate requests.jsonl --model Llama-3.1-8B --replicas 4 \\
@@ -246,7 +246,7 @@ def simulate(
     planner
         Restore only as much of a prefix as brings the first token sooner than computing it.
     count_from
-        The share of requests, from the beginning, that warms up and is not counted.
+        A share: 0.5 takes the first half of the requests as warm-up, which is not counted.
     json_
         All figures, as one JSON object.
     """
@@ -254,7 +254,7 @@ def simulate(
     from keepwarm.workload.simulate import simulate as simulated
 
     memory, cost = memory or MemoryOptions(), cost or CostOptions()
-    source = (trace or TraceOptions()).open(traces)
+    source = (trace or TraceOptions()).open(traces, "simulate")
     block_tokens = source.info.block_tokens
     costs = None if model is None else memory.adjusted(cost.costs(cost.model(model), block_tokens))
     levels, node = memory.parts(block_tokens, costs)

@@ -54,8 +54,7 @@ def size(
     target
         hit-rate=0.6 (of tokens), p99-ttft=2s, or money: most left a month.
     engine_cache
-        What engines' own KV memory holds, all replicas together, such as 160GiB: only what a memory
-        adds to it is counted.
+        What engines' own memory holds, all together, such as 160GiB: only what is more counts.
     replicas
         Of the fleet that p99-ttft simulates; else as many as bear the load without a memory.
     json_
@@ -67,7 +66,7 @@ def size(
     trace, cost = trace or TraceOptions(), cost or CostOptions()
     wanted, engine_bytes = parse_target(target), parse_size(engine_cache, "engine-cache")
     shape = cost.model(model)
-    source = trace.open(traces)
+    source = trace.open(traces, "size")
     costs = cost.costs(shape, source.info.block_tokens)
     traffic = _traffic(source, costs, engine_bytes)
     if wanted.wanted is Wanted.P99_TTFT:

@@ -7,16 +7,22 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from keepwarm.cli.arguments import check_output
 from keepwarm.cli.output import tell
 from keepwarm.cli.workload.options import reading
 from keepwarm.errors import ArgumentError
+
+KINDS = (
+    "agents: long shared instructions, growing contexts. chat: short shared instructions, a few "
+    "turns. rag: single requests over shared documents. unique: short prompts that share nothing."
+)
 
 
 def synth(
     out: Annotated[Path, Parameter(negative=())],
     /,
     *,
-    kind: Literal["agents", "chat", "rag", "unique"] = "agents",
+    kind: Annotated[Literal["agents", "chat", "rag", "unique"], Parameter(help=KINDS)] = "agents",
     requests: int = 100_000,
     seed: int = 0,
     block_tokens: int = 64,
@@ -33,9 +39,6 @@ def synth(
     ----------
     out
         OUT.parquet, or OUT.jsonl for the same as JSON lines. An existing file is replaced.
-    kind
-        agents: long shared instructions, growing contexts. chat: short shared instructions, a few
-        turns. rag: single requests over shared documents. unique: short prompts that share nothing.
     requests
         How many.
     seed
@@ -47,6 +50,7 @@ def synth(
     from keepwarm.workload.anonymise import write_lines
     from keepwarm.workload.synth import Kind, Synthetic
 
+    check_output(out)
     trace = Synthetic(Kind(kind), requests, seed, block_tokens)
     with reading("generating") as progress:
         if out.suffix == ".parquet":

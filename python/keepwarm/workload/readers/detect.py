@@ -112,8 +112,8 @@ def told(log: Input, named: str | None) -> tuple[Format, dict[str, Any]]:
         )
     if form is None:
         raise ArgumentError(
-            f"{log.name} has no known format; looked for: {LOOKED_FOR}; name one with format if "
-            "it only begins in another way"
+            f"{log.name} has no known format; looked for: {LOOKED_FOR}; where it only begins in "
+            "another way, --format names it"
         )
     return form, record
 

@@ -79,7 +79,9 @@ def sample(log: Input, requests: Requests, prompts: Prompts, fields: Fields) -> 
     return Sample(taken, tokens_are, timed > 0, named > 0, ratio)
 
 
-def notes_on(found: Sample, tokens: str, block_tokens: int, pieces: int) -> tuple[str, ...]:
+def notes_on(
+    found: Sample, tokens: str, block_tokens: int, pieces: int, session_field: str
+) -> tuple[str, ...]:
     """What a reader should know before believing figures."""
     notes = []
     if found.tokens_are is TokensAre.APPROXIMATE:
@@ -102,9 +104,10 @@ def notes_on(found: Sample, tokens: str, block_tokens: int, pieces: int) -> tupl
     if not found.has_times:
         notes.append("the log has no times: one request a second is assumed, in its order")
     if not found.has_sessions and found.tokens_are is not TokensAre.LENGTHS_ONLY:
+        missed = f", not by {session_field} either" if session_field else ""
         notes.append(
-            "the log names no sessions: they are inferred, a request that extends another's "
-            "messages or prompt continues it"
+            f"the log names no sessions{missed}: they are inferred, a request that extends "
+            "another's messages or prompt continues it"
         )
     return tuple(notes)
 

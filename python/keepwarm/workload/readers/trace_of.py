@@ -253,7 +253,7 @@ def _of_text(logs: list[Input], form: Format, wish: _Wish) -> TraceSource:
     if found.tokens_are is TokensAre.APPROXIMATE and found.ratio is not None and not wish.is_keyed:
         pieces = min(max(round(block * found.ratio), 1), 8 * block)
     prompts = Prompts(wish.hasher, tokens, settings, block, pieces)
-    notes = notes_on(found, look.description, block, pieces)
+    notes = notes_on(found, look.description, block, pieces, wish.fields.session)
     info = _info(logs, form, block, found.tokens_are, notes)
 
     def make() -> TextRows:

@@ -45,8 +45,10 @@ def _load(path: Path) -> dict[str, Any]:
         document = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ArgumentError(f"{path}: {error.strerror or error}") from None
-    except (ValueError, RecursionError) as error:
-        raise ArgumentError(f"{path} is not JSON: {type(error).__name__}") from None
+    except (ValueError, RecursionError):
+        raise ArgumentError(
+            f"{path} is not one JSON object: give what a command printed with --json"
+        ) from None
     if not isinstance(document, dict):
         raise ArgumentError(f"{path} is not a JSON object")
     return document
