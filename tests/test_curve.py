@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tracemalloc
@@ -22,7 +23,10 @@ from keepwarm.workload.synth import Kind, Synthetic
 from keepwarm.workload.trace import TraceSource
 from trace_models import MemoryTrace, Row, batch_of, lru, recorded, rows_of, trace_of, tree_rows
 
+SCALE = int(os.environ.get("KEEPWARM_TEST_SCALE", "1"))
+# All of them for every trace and policy: KEEPWARM_TEST_SCALE=10.
 SEEDS = 20
+SEEDS_OF_MORE = min(SEEDS, 10 * SCALE)
 WATCHED = 32_768  # at least three quarters remain: more than 20,000
 CAPACITIES = [1_000, 3_000, 5_860, 10_000, 30_000, 50_000, 100_000]
 Rates = list[tuple[tuple[float, float], tuple[float, float]]]
@@ -60,7 +64,7 @@ def agents() -> MemoryTrace:
     path = traces.find(traces.WEKA_FILE)
     if path is None:
         pytest.skip("the coding-agent sessions are not here")
-    return recorded(traces.read_weka(path, 25))
+    return recorded(traces.read_weka(path, 25 if SCALE > 1 else 12))
 
 
 def test_a_small_trace_gives_every_capacity_exactly() -> None:
@@ -135,12 +139,12 @@ def test_intervals_cover_the_truth_on_the_conversation_trace() -> None:
 
 
 def test_intervals_cover_the_truth_on_coding_agents() -> None:
-    assert_covered(agents())
+    assert_covered(agents(), seeds=SEEDS_OF_MORE)
 
 
 @pytest.mark.parametrize("policy", [policy for policy in POLICIES if policy != "lru"])
 def test_intervals_of_other_policies_cover_the_truth(policy: str) -> None:
-    assert_covered(conversation(), policy)
+    assert_covered(conversation(), policy, SEEDS_OF_MORE)
 
 
 def test_the_conversation_trace_gives_the_reference_values() -> None:
@@ -187,9 +191,9 @@ def recorded_or_none() -> MemoryTrace | None:
 
 
 def test_memory_is_bounded_and_cost_grows_linearly(tmp_path: Path) -> None:
-    """Three sizes in a process each; 100,000 requests are also soak's smallest."""
+    """Three sizes in a process each."""
     seconds, peaks = [], []
-    sizes = (25_000, 50_000, 100_000)
+    sizes = [each * min(SCALE, 2) for each in (12_500, 25_000, 50_000)]
     for size in sizes:
         path = tmp_path / f"{size}.parquet"
         made = Synthetic(Kind.CHAT, size, seed=5, block_tokens=512)

@@ -35,6 +35,7 @@ def public() -> list[Conversation]:
 CORPORA = ("generated", "public")
 
 
+@cache
 def corpus(name: str) -> list[Conversation]:
     if name == "generated":
         return conversations.generated(24, SEED, turns=5)

@@ -73,18 +73,20 @@ def test_two_hundred_requests_of_8k_tokens_a_second(is_broken: bool) -> None:
         for number, request in enumerate(requests):
             system = request.body["messages"][0]
             system["content"] = f"Now: 2026-05-04 10:{number % 60:02}:07\n" + system["content"]
-    rates = []
+    rates, wanted = [], REQUESTS_PER_S_MIN / 2 if is_broken else REQUESTS_PER_S_MIN
     for _ in range(3):  # other work on the machine slows a run, nothing makes one faster
         running = Lint()
         began = time.process_time()
         for request in requests:
             running.add(request)
         rates.append(len(requests) / (time.process_time() - began))
+        if rates[-1] >= wanted:
+            break
     report = running.report()
     mean = report.tokens / report.requests
     print(f"{max(rates):.0f} requests/s of {mean:.0f} tokens")
     assert mean > PROMPT_TOKENS
-    assert max(rates) >= (REQUESTS_PER_S_MIN / 2 if is_broken else REQUESTS_PER_S_MIN)
+    assert max(rates) >= wanted
     assert (report.requests_hit > 200) is is_broken
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import random
 from collections.abc import Iterable
+from functools import cache
 
 import planting
 import pytest
@@ -22,6 +23,7 @@ MENDED = (
 )
 
 
+@cache
 def given() -> list[conversations.Conversation]:
     return conversations.public()[:12] or conversations.generated(12, 7)
 
