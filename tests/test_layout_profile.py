@@ -17,7 +17,7 @@ from keepwarm.layout.lint import Lint, lint
 from keepwarm.layout.profile import Profile, Settings
 from keepwarm.layout.rendering import RenderSettings
 from keepwarm.layout.requests import Family, LoggedRequest
-from keepwarm.layout.template_lint import lint_template
+from keepwarm.layout.template_check import check_template
 from keepwarm.layout.window import Limits, common_length
 from keepwarm.testing import conversations
 
@@ -244,12 +244,12 @@ TEMPLATES = {
 def test_templates_are_linted_without_traffic(name: str, tmp_path: Path) -> None:
     source, expected = TEMPLATES[name]
     (tmp_path / "chat_template.jinja").write_text(source)
-    found = lint_template(tmp_path)
+    found = check_template(ChatTemplate.from_folder(tmp_path), "chat_template.jinja")
     kinds = {each.breaker for each in found}
     if name in ("dated", "defaulted"):
         kinds.discard(Breaker.REASONING_STRIPPED)
     assert kinds == expected
-    assert all(each.place.where.endswith("chat_template.jinja") for each in found)
+    assert all(each.place.where.startswith("chat_template.jinja") for each in found)
 
 
 @pytest.mark.parametrize(

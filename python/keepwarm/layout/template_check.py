@@ -87,7 +87,8 @@ def _behaviour(template: ChatTemplate, file: str) -> list[Finding]:
     found = []
     asked = {"role": "user", "content": "one"}
     said = {"role": "assistant", "content": "two", "reasoning_content": _THOUGHT}
-    first, later = _rendered(template, [asked, said]), _rendered(template, [asked, said, asked])
+    more = [asked, {"role": "assistant", "content": "three"}, asked]
+    first, later = _rendered(template, [asked, said]), _rendered(template, [asked, said, *more])
     if first is not None and later is not None and _THOUGHT in first and _THOUGHT not in later:
         found.append(
             _finding(
