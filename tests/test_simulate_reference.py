@@ -17,6 +17,7 @@ from keepwarm.workload.readers import open_trace
 from keepwarm.workload.simulate import Level, Settings, simulate
 from keepwarm.workload.trace import TraceSource
 from simulated import Listed
+from trace_models import MemoryTrace
 
 CAPACITIES = (1_000, 3_000, 5_860, 10_000, 30_000, 50_000, 100_000, None)
 #: Reference values of the conversation trace: blocks, and for LRU tokens.
@@ -29,7 +30,10 @@ LFU = (0.0481, 0.0750, 0.0969, 0.1322, 0.2761, 0.3438, 0.3631, 0.3664)
 @cache
 def _conversation() -> TraceSource | None:
     path = find(MOONCAKE_FILE)
-    return None if path is None else open_trace(path)
+    if path is None:
+        return None
+    opened = open_trace(path)
+    return MemoryTrace(opened.info, list(opened.batches()))
 
 
 @pytest.fixture

@@ -134,14 +134,14 @@ def test_memory_too_small_for_what_comes_back(policy: str) -> None:
     """Blocks that come back push out others of the same prompt, and some find no room at all."""
     requests = synthetic.rag(120, SEED, block_tokens=64).requests
     counts = assert_equal_by_hand(NodeModel(80 * PAGE, PAGE, policy, flash_of(10, "all")), requests)
-    assert min(counts["promoted"], counts["shed"]) > 300, counts
+    assert min(counts["promoted"], counts["shed"]) > 100, counts
 
 
 def test_prompts_longer_than_a_call_on_the_wire() -> None:
     """A put of more than 256 blocks goes in groups, a get holds 64 blocks at a time."""
     shape = synthetic.AgentShape(context_tokens_max=40_000)
     requests = synthetic.coding_agents(8, 8, SEED, block_tokens=48, shape=shape).requests
-    assert blocks_max(requests) > 600
+    assert blocks_max(requests) > 2 * 256
     model = NodeModel(1_500 * PAGE, PAGE, "adaptive", flash_of(40, "reuse"))
     assert assert_equal_by_hand(model, requests)["evicted"] > 0
 
