@@ -131,7 +131,7 @@ $(STAMPS)/venv:
 	@mkdir -p $(STAMPS) && touch $@
 
 $(STAMPS)/tools: requirements/dev.txt $(STAMPS)/venv
-	@echo "== installing the pinned tools of requirements/dev.txt"
+	@echo "== installing the pinned tools of requirements/dev.txt (a minute or more without a word)"
 	$(BIN)/pip install -q --require-hashes -r requirements/dev.txt
 	@touch $@
 
