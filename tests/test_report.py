@@ -295,3 +295,4 @@ def test_a_page_that_cannot_be_written_is_one_line(
     assert capsys.readouterr().err.count("\n") == 1
     assert main(["workload", "report", str(agents), "--out", str(tmp_path / "x.json")]) == 2
     assert main(["workload", "report", "-"]) == 2
+    assert main(["workload", "report", str(agents), "--memory", "0"]) == 2

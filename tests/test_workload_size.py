@@ -352,6 +352,9 @@ def test_a_p99_target_is_searched_among_the_capacities() -> None:
     never = size(traffic(), Target(Wanted.P99_TTFT, 1.0), p99)
     assert never.plan is None
     assert never.reason.startswith("none: with room for everything the P99 is still 2.00 s")
+    assert never.reason.endswith("for more replicas or faster links")
+    slow = size(traffic(), Target(Wanted.P99_TTFT, 1.0), lambda blocks: 5.0 - blocks / 1e6)
+    assert slow.reason.endswith("what repeats is not what makes it slow, or engines are overloaded")
     already = size(traffic(), Target(Wanted.P99_TTFT, 6.0), p99)
     assert already.plan is not None
     assert already.plan.blocks == 0

@@ -102,8 +102,8 @@ def verdict(measures: Measures, prefill: Prefill | None = None) -> Verdict:
     if measures.requests < REQUESTS_MIN:
         return Verdict(
             Advice.UNKNOWN,
-            f"{measures.requests} requests show nothing: {REQUESTS_MIN} are the least that this "
-            "looks at",
+            f"a trace of {measures.requests} shows nothing: {REQUESTS_MIN} requests are the least "
+            "that this looks at",
             (),
             ("a longer trace, best of a whole day",),
         )

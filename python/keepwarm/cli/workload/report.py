@@ -49,12 +49,13 @@ class FleetOptions:
 
         if self.replicas is not None and self.replicas < 1:
             raise ArgumentError(f"replicas is {self.replicas}: give 1 or more")
-        return FleetShape(
-            self.replicas,
-            self.router,
-            parse_size(self.replica_cache, "replica-cache"),
-            None if self.memory is None else parse_size(self.memory, "memory"),
-        )
+        memory = None if self.memory is None else parse_size(self.memory, "memory")
+        if memory == 0:
+            raise ArgumentError(
+                "memory is 0: engines alone are simulated in any case, leave it out"
+            )
+        engine = parse_size(self.replica_cache, "replica-cache")
+        return FleetShape(self.replicas, self.router, engine, memory)
 
 
 def report(
