@@ -203,3 +203,34 @@ def test_blocks_that_cannot_be_are_refused(tokens: int, tmp_path: Path) -> None:
     for records, named in cases:
         with pytest.raises(ArgumentError, match=r"blocks of .* tokens: (1|give 1) to 65,536"):
             open_trace(log(tmp_path, records), block_tokens=named)
+
+
+@pytest.mark.parametrize("name", ["messages", "input"])
+def test_a_line_of_a_hundred_thousand_empty_messages_is_counted(name: str, tmp_path: Path) -> None:
+    source = open_trace(log(tmp_path, [asked(1.0), {"model": "m", name: [{}] * 100_001}]))
+    assert len(parquet.joined(logs.all_of(source))) == 1
+    assert source.skipped().counts == {"it has more than 100,000 messages": 1}
+
+
+def test_a_batchs_output_is_refused_by_what_it_lacks(tmp_path: Path) -> None:
+    body = {"choices": [{"message": ANSWER}], "usage": {"prompt_tokens": 5}}
+    openai = {"custom_id": "a", "response": {"status_code": 200, "body": body}, "error": None}
+    anthropic = {"custom_id": "a", "result": {"type": "succeeded", "message": ANSWER}}
+    for record in (openai, anthropic):
+        with pytest.raises(ArgumentError, match="answers without their requests"):
+            open_trace(log(tmp_path, [record]))
+        source = open_trace(log(tmp_path, [asked(1.0), record]))
+        logs.all_of(source)
+        assert source.skipped().counts == {"it is an answer without its request": 1}
+
+
+def test_answers_that_are_not_read_are_said_to_be_missing(tmp_path: Path) -> None:
+    events = 'data: {"choices": [{"delta": {"content": "hi"}}]}\n\ndata: [DONE]\n'
+    for more, is_read in (
+        ({"response": events}, False),
+        ({"response": [{"choices": [{"delta": {"content": "hi"}}]}]}, False),
+        ({"response": events, "usage": {"completion_tokens": 3}}, True),
+        ({"response": {"choices": [{"message": ANSWER}]}}, True),
+    ):
+        source = open_trace(log(tmp_path, [asked(1.0, **more)]))
+        assert any("answers are taken as empty" in each for each in source.info.notes) != is_read

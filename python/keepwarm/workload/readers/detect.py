@@ -110,6 +110,11 @@ def told(log: Input, named: str | None) -> tuple[Format, dict[str, Any]]:
             f"{log.name} is SGLang's request log as text, which is cut and not meant to be read "
             "again: use --log-requests-format json"
         )
+    if form is None and request_log.is_answer(next(_records(log, head), {})):
+        raise ArgumentError(
+            f"{log.name} has answers without their requests, as a batch's output file: give the "
+            "file that was sent"
+        )
     if form is None:
         raise ArgumentError(
             f"{log.name} has no known format; looked for: {LOOKED_FOR}; where it only begins in "

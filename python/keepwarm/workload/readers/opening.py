@@ -133,7 +133,9 @@ class Input:
                     f"{self.name}: one JSON document of more than {limit >> 20} MiB is not read: "
                     "write one record a line"
                 )
-        return bytes(taken.removeprefix(b"\xef\xbb\xbf"))
+        if taken.startswith(b"\xef\xbb\xbf"):
+            del taken[:3]
+        return bytes(taken)
 
     def first_part(self) -> Input:
         """What is known of a pipe beforehand, as a log of its own."""

@@ -38,6 +38,8 @@ TENANT = (
 _IN_USER_ID = re.compile(r"session_([0-9a-f]{8}-[0-9a-f-]{27})$")
 _SESSION_HEADERS = ("x-session-id", "session-id", "x-conversation-id", "x-session-affinity")
 _URL = ("url", "path", "endpoint", "uri", "route")
+#: No conversation has so many; a line of empty ones would take a hundred times its size.
+_MESSAGES_MAX = 100_000
 _ENVELOPE = {*ANSWER, *SESSION, *TENANT, *_URL, *TIME, "usage", "headers", "custom_id", "status"}
 
 
@@ -52,6 +54,12 @@ class Fields:
 def matches(record: dict[str, Any]) -> bool:
     """Whether a record is a request, or has one in it."""
     return _body_of(record) is not None
+
+
+def is_answer(record: dict[str, Any]) -> bool:
+    """Whether a record tells what came of a request, as a batch's output does, and not which."""
+    named = any(isinstance(record.get(name), Mapping) for name in ("response", "result", "error"))
+    return named and _body_of(record) is None
 
 
 def requests(
@@ -69,10 +77,16 @@ def request_of(record: dict[str, Any], where: str, fields: Fields) -> LoggedRequ
     """One record as a request. Raises BadRecordError."""
     found = _body_of(record)
     if found is None:
-        if any(isinstance(record.get(name), Mapping) for name in ("response", "error")):
+        if is_answer(record):
             raise BadRecordError("it is an answer without its request")
         raise BadRecordError("it has no messages, prompt or input")
     body, holder = found
+    if any(
+        len(each) > _MESSAGES_MAX
+        for each in (body.get("messages"), body.get("input"))
+        if isinstance(each, list)
+    ):
+        raise BadRecordError(f"it has more than {_MESSAGES_MAX:,} messages")
     url = _url(record, holder)
     if "embeddings" in url or "embed" in str(body.get("model", "")) or "rerank" in url:
         raise BadRecordError("it asks for embeddings, which keep nothing")

@@ -37,6 +37,7 @@ class Sample:
     tokens_are: TokensAre
     has_times: bool
     has_sessions: bool
+    has_answers: bool
     #: Pieces of ours for a token that the endpoint counted; None where it counted none.
     ratio: float | None
 
@@ -44,13 +45,14 @@ class Sample:
 def sample(log: Input, requests: Requests, prompts: Prompts, fields: Fields) -> Sample:
     """Looks at a log's first requests; at those in its first bytes if it is a pipe."""
     looked_at = log.first_part() if log.is_pipe else log
-    taken = timed = named = empty = exact = 0
+    taken = timed = named = answered = empty = exact = 0
     ours = counted = 0
     generator = requests(looked_at, Skips(), None, fields)
     for request in islice(generator, _SAMPLE):
         taken += 1
         timed += request.time_s is not None
         named += request.session is not None
+        answered += request.reply is not None or request.usage.output_tokens is not None
         try:
             measured = prompts.measure(request)
         except UnrenderableError:
@@ -67,16 +69,15 @@ def sample(log: Input, requests: Requests, prompts: Prompts, fields: Fields) -> 
     if close is not None:
         close()
     if not taken:  # a pipe's first record is longer than what may be looked at
-        return Sample(
-            0, TokensAre.EXACT if prompts.is_exact else TokensAre.APPROXIMATE, True, True, None
-        )
+        tokens_are = TokensAre.EXACT if prompts.is_exact else TokensAre.APPROXIMATE
+        return Sample(0, tokens_are, True, True, True, None)
     if empty == taken:
         tokens_are = TokensAre.LENGTHS_ONLY
     else:
         is_exact = taken > empty and exact == taken - empty
         tokens_are = TokensAre.EXACT if is_exact else TokensAre.APPROXIMATE
     ratio = ours / counted if ours and counted else None
-    return Sample(taken, tokens_are, timed > 0, named > 0, ratio)
+    return Sample(taken, tokens_are, timed > 0, named > 0, answered > 0, ratio)
 
 
 def notes_on(
@@ -108,6 +109,11 @@ def notes_on(
         notes.append(
             f"the log names no sessions{missed}: they are inferred, a request that extends "
             "another's messages or prompt continues it"
+        )
+    if not found.has_answers:
+        notes.append(
+            "the log has no answers that are read here, nor counts of their tokens: answers are "
+            "taken as empty"
         )
     return tuple(notes)
 
