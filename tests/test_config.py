@@ -242,3 +242,9 @@ def test_slips_in_variables_are_refused_but_not_what_others_set() -> None:
 
 def test_the_parsers_know_every_setting() -> None:
     assert set(config.PARSERS) == set(config.ServeConfig.__dataclass_fields__)
+
+
+def test_durations_have_three_digits_in_the_unit_that_fits() -> None:
+    shown = {0.0: "0 us", 2.5e-6: "2.5 us", 0.0123: "12.3 ms", 0.9994: "999 ms", 1.5: "1.5 s"}
+    assert {each: config.show_duration(each) for each in shown} == shown
+    assert config.show_duration(999.6) == "1,000 s"

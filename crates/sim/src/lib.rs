@@ -1,7 +1,8 @@
 //! Replays request traces at speed: through the store's own policies and others, through tiers,
 //! over several replicas; whole, or a sample of the blocks. No bytes move here, only block ids.
 //!
-//! Uses the store's public policies and nothing else of it; knows no network and no Python.
+//! Uses the store's policies, and for the twin of a node the numbers and pure parts that it makes
+//! public for that (`rules`, `ahead`); knows no network and no Python.
 
 pub mod cache;
 pub mod costs;

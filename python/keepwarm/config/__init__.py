@@ -21,7 +21,7 @@ from keepwarm.config.flash import Device, flash_row, parse_admission, parse_flas
 from keepwarm.config.principals import Principal, parse_principals, principal_rows
 from keepwarm.config.serve import DEFAULTS, PARSERS, Loaded, ServeConfig, default_node_name, load
 from keepwarm.config.tenants import Tenant, tenant_rows, terms
-from keepwarm.config.units import parse_duration, parse_size, show_size
+from keepwarm.config.units import parse_duration, parse_size, show_duration, show_size
 
 __all__ = [
     "DEFAULTS",
@@ -51,6 +51,7 @@ __all__ = [
     "parse_size",
     "principal_rows",
     "read_toml",
+    "show_duration",
     "show_size",
     "tenant_rows",
     "terms",

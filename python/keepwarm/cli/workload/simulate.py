@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from keepwarm.workload.simulate import Level
     from keepwarm.workload.twin import NodeModel
 
-TIERS = ("device", "host", "dram", "flash", "object")
 UNBOUNDED = "unbounded"
 PAGE_BYTES = 4096
 
@@ -88,6 +87,8 @@ class MemoryOptions:
 
     def levels(self, block_tokens: int, costs: CostModel | None) -> tuple[Level, ...]:
         """Nearest first; raises ArgumentError that says what to give."""
+        from keepwarm.workload.costs import TIERS
+
         ttl_s = None if self.ttl is None else parse_duration(self.ttl, "ttl")
         blocks = dict(self._blocks(block_tokens, costs))
         for name in (*self.second_use, *self.demoted):
@@ -149,6 +150,8 @@ class MemoryOptions:
     def _blocks(
         self, block_tokens: int, costs: CostModel | None
     ) -> Iterator[tuple[str, int | None]]:
+        from keepwarm.workload.costs import TIERS
+
         ways = (self.capacity_blocks is not None) + self.unbounded + bool(self.capacity)
         if ways != 1:
             raise ArgumentError(

@@ -5,19 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from keepwarm.config import show_size
+from keepwarm.config import show_duration, show_size
 
 Row = tuple[str, ...]
 
 
 def seconds(value: float | None) -> str:
-    """A duration at three digits, in the unit that fits."""
-    if value is None:
-        return "-"
-    for unit, scale in (("us", 1e6), ("ms", 1e3)):
-        if value * scale < 999.5:
-            return f"{value * scale:.3g} {unit}"
-    return f"{value:.3g} s" if value < 999.5 else f"{value:,.0f} s"
+    """A duration, where there is one."""
+    return "-" if value is None else show_duration(value)
 
 
 def share(value: float | None) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
-from keepwarm.config import show_size
+from keepwarm.config import show_duration, show_size
 from keepwarm.workload.describe import Description
 from keepwarm.workload.measures import Distribution, Estimate
 from keepwarm.workload.report.fleets import Fleets
@@ -61,7 +61,7 @@ class Figure:
         if self.unit == "bytes/s":
             return f"{show_size(self.value)}/s"
         if self.unit == "s":
-            return _seconds(self.value)
+            return show_duration(self.value)
         digits = f"{self.value:,.0f}" if self.value >= 100 else f"{self.value:,.3g}"
         error = f" ± {self.error:,.0f}" if self.error >= 0.5 else ""
         return f"{digits}{error}"
@@ -78,12 +78,6 @@ class Figure:
             "definition": self.definition,
             "command": self.command,
         }
-
-
-def _seconds(value: float) -> str:
-    if value < 1:
-        return f"{1e3 * value:.3g} ms"
-    return f"{value:.3g} s" if value < 100 else f"{value:,.0f} s"
 
 
 def structure(found: Description, arguments: Arguments) -> list[Figure]:
