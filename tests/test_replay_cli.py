@@ -158,7 +158,7 @@ def test_a_result_that_cannot_be_written_is_not_lost(trace: Path, replay: Replay
     with engine.serving() as url:
         flags = (trace, "--against", url, "--json", "--limit", "5", "--lag-max", "10s", "--out")
         refused = replay(*flags, "/nowhere/at/all.json")
-        assert (refused.code, refused.out, engine.requests) == (1, "", 0)
+        assert (refused.code, refused.out, engine.requests) == (2, "", 0)
         full = replay(*flags, "/dev/full")
     assert full.code == 1
     assert "No space left" in full.err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -24,3 +25,6 @@ def check_output(path: Path) -> None:
         raise ArgumentError(f"{path} is a folder: name the file to write")
     if not path.parent.is_dir():
         raise ArgumentError(f"{path}: there is no folder {path.parent} to write it to")
+    is_device = path.exists() and not path.is_file()
+    if not is_device and not os.access(path.parent, os.W_OK):
+        raise ArgumentError(f"{path}: you may not write to the folder {path.parent}")

@@ -209,10 +209,8 @@ def replay(
         )
     refuse_options(trace, "workload replay")
     if out is not None:
-        check_output(out)
+        check_output(out)  # what cannot be written is said before an hour of replay, not after
     run = _against(trace, pacing, endpoints) if endpoints.against else _bare(trace, pacing, node)
-    if out is not None:
-        out.open("a").close()  # what cannot be written is said before an hour of replay, not after
     result = _run(run, pacing.limit)
     result["command"] = _command(trace, pacing, endpoints, node)
     text = json.dumps(result, indent=1)
