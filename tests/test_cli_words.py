@@ -134,3 +134,22 @@ def test_a_session_field_that_no_record_has_is_told(
     assert main(given) == 0
     notes = json.loads(capsys.readouterr().out)["measures"]["info"]["notes"]
     assert any("no sessions, not by meta.chat either" in each for each in notes)
+
+
+def test_curve_and_simulate_call_the_stores_policy_alike(
+    log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rates = []
+    for arguments in (
+        ("curve", "--policy", "default", "--points", "40"),
+        ("curve", "--policy", "adaptive", "--points", "40"),
+        ("simulate", "--policy", "default", "--capacity-blocks", "40"),
+        ("simulate", "--policy", "adaptive", "--capacity-blocks", "40"),
+    ):
+        verb, *more = arguments
+        assert main(["workload", verb, str(log), *more, "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        rates.append(found.get("points", [found])[0]["hit_rate"]["block"])
+    rates = [each["value"] if isinstance(each, dict) else each for each in rates]
+    assert rates == pytest.approx([rates[2]] * 4)
+    assert rates[0] > 0.5

@@ -78,7 +78,7 @@ def _finding(console: Console, finding: Finding, result: LintResult) -> None:
     console.print()
     console.print(head)
     for line in (_first(finding), finding.explanation, f"→ {finding.repair}{mended}"):
-        console.print(Padding(Text(line, overflow="fold"), (0, 0, 0, 2)))
+        console.print(Padding(Text(line, overflow="fold"), (0, 0, 0, 2), expand=False))
 
 
 def _cost(finding: Finding, result: LintResult) -> list[str]:

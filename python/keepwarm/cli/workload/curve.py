@@ -22,7 +22,7 @@ def curve(
     traces: Annotated[tuple[str, ...], Parameter(negative=(), allow_leading_hyphen=True)],
     /,
     *,
-    policy: Literal["lru", "fifo", "lfu", "s3fifo", "adaptive"] = "lru",
+    policy: Literal["lru", "fifo", "lfu", "s3fifo", "adaptive", "default"] = "lru",
     points: str | None = None,
     seed: int = 0,
     json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
@@ -42,7 +42,7 @@ def curve(
     traces
         Logs of one format, plain, .gz or .zst; several are read as one; - is standard input.
     policy
-        Which block leaves first. lru is the most exact; the others are run in small copies.
+        Which block leaves first: lru is the most exact. default is adaptive, the store's own.
     points
         Capacities in blocks, with commas between. Without it powers of two, up to all blocks.
     seed
@@ -55,7 +55,11 @@ def curve(
     source = (trace or TraceOptions()).open(traces, "curve")
     with reading("reading") as progress:
         found = measure_curve(
-            source, policy=policy, capacities=_capacities(points), seed=seed, progress=progress
+            source,
+            policy="adaptive" if policy == "default" else policy,
+            capacities=_capacities(points),
+            seed=seed,
+            progress=progress,
         )
     if json_:
         tell(json.dumps(found.as_json() | {"skipped": source.skipped().counts}, indent=1))

@@ -50,7 +50,10 @@ class MemoryOptions:
     ] = None
     policy: Annotated[
         str,
-        Parameter(help="default (the store's own), lru, fifo, s3fifo, lfu or opt (knows the end)."),
+        Parameter(
+            help="default (adaptive, the store's own), lru, fifo, s3fifo, lfu or opt (knows the "
+            "end)."
+        ),
     ] = "default"
     ttl: Annotated[
         str | None,
