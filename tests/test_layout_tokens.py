@@ -62,12 +62,15 @@ def test_equal_prefixes_give_equal_tokens(seed: int) -> None:
     assert (begins[0][:whole] == begins[1][:whole]).all()
 
 
-def test_the_approximations_cache_is_bounded() -> None:
+@pytest.mark.parametrize("text", ["long", "長"])
+def test_the_approximations_cache_is_bounded_in_bytes(text: str) -> None:
     tokens = ApproximateTokens()
-    for number in range(40):
-        tokens.encode(f"{number} " + "long" * 250_000)
-    assert tokens._characters <= 32 << 20
-    assert sum(len(text) + 64 for text in tokens._known) == tokens._characters
+    for number in range(20):
+        tokens.encode(f"{number} " + text * 250_000)
+    arrays = [each for known in tokens._known.values() for each in known]
+    assert sum(each.nbytes for each in arrays) <= 64 << 20
+    assert len(tokens._known) > 5
+    assert tokens.encode("8" + text) is tokens.encode("8" + text)
 
 
 def test_a_prompts_tokens_are_its_segments_tokens() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,7 +18,8 @@ from keepwarm.layout.rendering import Rendered
 Ids = NDArray[np.uint64]
 Offsets = NDArray[np.int64]
 
-_CACHE_CHARACTERS_MAX = 32 << 20
+#: What texts and their pieces may take: a piece takes sixteen bytes, however short it is.
+_CACHE_BYTES_MAX = 64 << 20
 _SPECIAL = re.compile(r"<\|[^|<>]{1,48}\|>")
 
 
@@ -165,7 +167,7 @@ class ApproximateTokens:
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[Ids, Offsets]] = {}
-        self._characters = 0
+        self._bytes = 0
 
     def encode(self, text: str) -> tuple[Ids, Offsets]:
         """Ids are hashes of the pieces. Remembers a bounded number of recent texts."""
@@ -173,12 +175,16 @@ class ApproximateTokens:
         if known is None:
             known = _cut_all(text)
             self._known[text] = known
-            self._characters += len(text) + 64
-            while self._characters > _CACHE_CHARACTERS_MAX:
+            self._bytes += _held(text, known)
+            while self._bytes > _CACHE_BYTES_MAX:
                 oldest = next(iter(self._known))
-                del self._known[oldest]
-                self._characters -= len(oldest) + 64
+                self._bytes -= _held(oldest, self._known.pop(oldest))
         return known
+
+
+def _held(text: str, pieces: tuple[Ids, Offsets]) -> int:
+    objects = 400  # an entry, a pair and two arrays
+    return sys.getsizeof(text) + sum(each.nbytes for each in pieces) + objects
 
 
 def _cut_all(text: str) -> tuple[Ids, Offsets]:
