@@ -175,6 +175,10 @@ def test_skipped_records_are_told(agents: Path, capsys: pytest.CaptureFixture[st
     assert sum(as_json(capsys, "describe", broken)["skipped"].values()) == 1
 
 
+DRAM = ("simulate", "{agents}", "--capacity", "dram=100GiB")
+LONG = ("--prefix-blocks", "99999999999")
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -186,6 +190,13 @@ def test_skipped_records_are_told(agents: Path, capsys: pytest.CaptureFixture[st
         (("describe", "{agents}", "--model", "Kimi-K3", "--kv-dtype", "int3"), "kv-dtype"),
         (("size", "{agents}", "--model", "Kimi-K3"), "--prefill-tokens-per-second"),
         (("size", "{agents}"), "--model"),
+        (("curve", "{agents}", "--seed", "-1"), "seed is -1"),
+        (("curve", "{agents}", "--points", "0"), "0 blocks"),
+        (("simulate", "{agents}", "--capacity-blocks", "5000000000"), "2^32 - 1"),
+        ((*DRAM, "--kv-bytes-per-token", "nan"), "--kv-bytes-per-token"),
+        ((*DRAM, "--kv-bytes-per-token", "1e8", "--as-node", "all"), "no node has"),
+        ((*DRAM, "--model", "Llama-3-8B", "--router", "prefix-hash", *LONG), "prefix_blocks"),
+        ((*DRAM, "--model", "Llama-3-8B", "--replicas", "9999999999"), "replicas"),
     ],
 )
 def test_slips_are_told_in_a_line(

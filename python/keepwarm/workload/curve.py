@@ -89,6 +89,8 @@ def measure_curve(
     """
     if policy not in POLICIES:
         raise ArgumentError(f"policy {policy!r} is not known: pass one of {', '.join(POLICIES)}")
+    if not 0 <= seed < 1 << 64:
+        raise ArgumentError(f"seed is {seed}: pass 0 to 2^64 - 1")
     for capacity in capacities:
         if not 1 <= capacity < 1 << 40:
             raise ArgumentError(f"a capacity of {capacity} blocks: pass 1 to 2^40 - 1")

@@ -43,6 +43,7 @@ OPT_BYTES_MAX = 4 << 30
 #: A prefix-hash router looks at the first blocks, up to so many tokens.
 PREFIX_TOKENS = 256
 
+REPLICAS_MAX = 4096
 Router = Literal["round-robin", "sticky", "prefix-hash", "kv-aware"]
 
 
@@ -151,6 +152,10 @@ def simulate(
 def _check(settings: Settings) -> None:
     if not 0 <= settings.count_from < 1:
         raise ArgumentError(f"count_from is {settings.count_from}: give a share, 0 up to below 1")
+    if settings.prefix_blocks is not None and not 0 < settings.prefix_blocks < 1 << 32:
+        raise ArgumentError(f"prefix_blocks is {settings.prefix_blocks}: give 1 to 2^32 - 1")
+    if not 0 < settings.replicas <= REPLICAS_MAX:
+        raise ArgumentError(f"replicas is {settings.replicas}: give 1 to {REPLICAS_MAX}")
     if settings.router == "kv-aware" and settings.costs is None:
         raise ArgumentError("the kv-aware router weighs seconds: say which model (--model)")
     if settings.planned and settings.costs is None:
@@ -193,7 +198,7 @@ def _row(level: Level, settings: Settings) -> tuple[str, int | None, str, float 
             )
         capacity //= settings.replicas
     if capacity is not None and not 0 < capacity < 1 << 32:
-        raise ArgumentError(f"{level.tier} of {capacity} blocks: give 1 or more, or no end")
+        raise ArgumentError(f"{level.tier} of {capacity} blocks: give 1 to 2^32 - 1, or no end")
     return (
         level.tier,
         capacity,

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keepwarm import _core
+from keepwarm.errors import ArgumentError
 from keepwarm.workload.trace import Batch
 
 FlashRow = tuple[int, int | None, str]
@@ -45,7 +46,12 @@ class NodeModel:
     call_blocks: int | None = None
 
     def row(self) -> NodeRow:
-        """As the core takes it."""
+        """As the core takes it; raises ArgumentError for numbers that no node has."""
+        if not (0 < self.block_bytes < 1 << 32 and 0 < self.capacity_bytes < 1 << 64):
+            raise ArgumentError(
+                f"memory of {self.capacity_bytes} bytes, blocks of {self.block_bytes}: no node has "
+                "such"
+            )
         flash = self.flash
         return (
             self.capacity_bytes,

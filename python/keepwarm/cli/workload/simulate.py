@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -187,7 +188,7 @@ class MemoryOptions:
 
     def _token_bytes(self, costs: CostModel | None) -> float:
         token_bytes = self.kv_bytes_per_token or (costs and costs.kv_bytes_per_token)
-        if not token_bytes or token_bytes < 0:
+        if not token_bytes or not 0 < token_bytes < math.inf:
             raise ArgumentError(
                 "a capacity in bytes needs to know what a token takes: give --model or "
                 "--kv-bytes-per-token"
