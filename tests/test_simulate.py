@@ -175,7 +175,7 @@ def test_opt_is_refused_where_it_means_nothing_or_takes_too_much() -> None:
         (dram(1), {"planned": True}, "--model"),
         (dram(1), {"count_from": 1.0}, "below 1"),
         (dram(3), {"replicas": 4, "shared": False}, "cannot be parted among 4"),
-        (dram(1), {"router": "prefix-hash", "prefix_blocks": 0}, "give 1 or more"),
+        (dram(1), {"router": "prefix-hash", "prefix_blocks": 0}, "give 1 to"),
     ],
 )
 def test_settings_that_cannot_be(level: Level, settings: dict[str, Any], says: str) -> None:
