@@ -234,3 +234,20 @@ def test_answers_that_are_not_read_are_said_to_be_missing(tmp_path: Path) -> Non
     ):
         source = open_trace(log(tmp_path, [asked(1.0, **more)]))
         assert any("answers are taken as empty" in each for each in source.info.notes) != is_read
+
+
+def test_logs_of_two_clocks_are_refused_and_one_odd_time_or_an_empty_log_are_not(
+    tmp_path: Path,
+) -> None:
+    def named(name: str, times: list[float | None]) -> Path:
+        path = log(tmp_path, [asked(at) for at in times])
+        return path.rename(tmp_path / name)
+
+    days = named("days", [0, DAY_S + 1, DAY_S + 2, DAY_S + 3])
+    later = named("later", [DAY_S + 2.5, DAY_S + 4])
+    empty = named("empty", [-1])
+    batch = parquet.joined(logs.all_of(open_trace([days, later, empty])))
+    assert (len(batch), float(batch.times_s[-1])) == (6, 3.0)
+    for name, times in (("zero", [0.0, 1.0]), ("none", [None, None])):
+        with pytest.raises(ArgumentError, match=f"days count from 1970, those of {name} do not"):
+            logs.all_of(open_trace([named(name, list(times)), days]))

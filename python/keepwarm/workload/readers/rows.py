@@ -29,7 +29,7 @@ TOKENS_MAX = (1 << 32) - 1
 #: Seconds; the year 5138. What is later is no time.
 _TIME_MAX_S = 1e11
 #: From 1973 on: what is later counts from 1970, what is earlier from anywhere.
-_SINCE_1970_S = 1e8
+SINCE_1970_S = 1e8
 
 CLOCK_RAN_BACK = "clock ran back: moved forward to the request before"
 OTHER_CLOCK = "its time is of another clock than most of its log's: that of the request before"
@@ -104,20 +104,20 @@ def fitting(ids: array[int], input_tokens: int, block_tokens: int) -> array[int]
     return ids
 
 
-def _of_one_clock(items: Iterator[tuple[float, T]], skips: Skips, window: int) -> Timed[T]:
+def of_one_clock(items: Iterator[tuple[float, T]], skips: Skips, window: int) -> Timed[T]:
     """Times since 1970 or from anywhere, whichever most of the first items have.
 
     One zero among times of today would put half a century into the trace, and the day of all
     others into what is anonymised.
     """
     first = list(islice(items, window))
-    since_1970 = [time_s >= _SINCE_1970_S for time_s, _ in first]
+    since_1970 = [time_s >= SINCE_1970_S for time_s, _ in first]
     usual = 2 * sum(since_1970) > len(first)
-    last_s = next((time_s for time_s, _ in first if (time_s >= _SINCE_1970_S) is usual), 0.0)
+    last_s = next((time_s for time_s, _ in first if (time_s >= SINCE_1970_S) is usual), 0.0)
     items = chain(first, items)
     del first  # the chain lets go of it once it is through
     for time_s, item in items:
-        if (time_s >= _SINCE_1970_S) is usual:
+        if (time_s >= SINCE_1970_S) is usual:
             last_s = time_s
         else:
             skips.mend(OTHER_CLOCK)
@@ -128,7 +128,7 @@ def in_order(items: Iterable[tuple[float, T]], skips: Skips, window: int = WINDO
     """By time, if none comes more than `window` items too late; a later one is moved forward."""
     waiting: list[tuple[float, int, T]] = []
     last_s = -math.inf
-    for place, (time_s, item) in enumerate(_of_one_clock(iter(items), skips, window)):
+    for place, (time_s, item) in enumerate(of_one_clock(iter(items), skips, window)):
         if len(waiting) < window:
             heapq.heappush(waiting, (time_s, place, item))
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
@@ -10,7 +11,16 @@ from typing import Protocol, runtime_checkable
 
 from keepwarm.errors import ArgumentError
 from keepwarm.workload.readers.opening import Input, OnRead
-from keepwarm.workload.readers.rows import Row, T, Timed, batched, in_order, merged
+from keepwarm.workload.readers.rows import (
+    SINCE_1970_S,
+    Row,
+    T,
+    Timed,
+    batched,
+    in_order,
+    merged,
+    of_one_clock,
+)
 from keepwarm.workload.readers.skips import Skips
 from keepwarm.workload.trace import Batch, Progress, Skipped, TraceInfo
 
@@ -82,7 +92,9 @@ class LogTrace:
         def peek(log: Input) -> Timed[Row]:
             return self._make().read(log, Skips(), None)
 
-        yield from merged(starts_of(self._logs, read, skips, meter, peek), skips)
+        starts = starts_of(self._logs, read, skips, meter, peek)
+        _refuse_two_clocks(self._logs, [first_s for first_s, _ in starts])
+        yield from merged(starts, skips)
 
 
 def starts_of(
@@ -92,7 +104,7 @@ def starts_of(
     meter: Meter,
     peek: Callable[[Input], Timed[T]],
 ) -> list[tuple[float, Callable[[], Timed[T]]]]:
-    """Each log's first time, and how to read it from its beginning.
+    """Each log's first time (minus infinity if it has none), and how to read it from its beginning.
 
     `peek` reads without remembering anything, and in the log's own order.
     """
@@ -104,12 +116,25 @@ def starts_of(
         if log.is_pipe:
             items = begin()
             first = next(items, None)
-            starts.append((first[0] if first else 0.0, partial(_again, first, items)))
+            starts.append((first[0] if first else -math.inf, partial(_again, first, items)))
             continue
         with closing(peek(log)) as looking:
-            first_s = min((time_s for time_s, _ in islice(looking, _PEEKED)), default=0.0)
+            usual = islice(of_one_clock(looking, Skips(), _PEEKED), _PEEKED)
+            first_s = min((time_s for time_s, _ in usual), default=-math.inf)
         starts.append((first_s, begin))
     return starts
+
+
+def _refuse_two_clocks(logs: Sequence[Input], starts_s: Sequence[float]) -> None:
+    """Merged they would make a trace of half a century, which tells the day of one of them."""
+    known = [(log.name, at_s) for log, at_s in zip(logs, starts_s, strict=False) if at_s >= 0]
+    days = [name for name, at_s in known if at_s >= SINCE_1970_S]
+    others = [name for name, at_s in known if at_s < SINCE_1970_S]
+    if days and others:
+        raise ArgumentError(
+            f"times of {days[0]} count from 1970, those of {others[0]} do not, or it has none: "
+            "give logs of one clock"
+        )
 
 
 def _again(first: tuple[float, T] | None, following: Timed[T]) -> Timed[T]:
