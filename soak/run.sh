@@ -48,7 +48,8 @@ step node_bounds .venv/bin/python -m pytest -q -s tests/test_bounds.py
 step flash_node .venv/bin/python -m pytest -q -s tests/test_flash.py
 step clients .venv/bin/python -m pytest -q -s tests/test_many_clients.py
 step sim cargo test -p keepwarm-sim --profile checked -- --nocapture
-step proof .venv/bin/python -m pytest -q -s tests/test_curve.py tests/test_layout_fix.py tests/test_twin.py
+step proof .venv/bin/python -m pytest -q -s tests/test_curve.py tests/test_layout_lint.py tests/test_layout_fix.py \
+    tests/test_twin.py
 step workload .venv/bin/python soak/workload.py
 step fuzzers env SECONDS_EACH="$FUZZ_SECONDS" JOBS="${JOBS:-2}" fuzz/run.sh
 
