@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -123,10 +124,12 @@ def _listed(model: str) -> Price | None:
         return None
     name = model.rpartition("/")[2]
     many = MILLION // _USUAL_PROMPT_TOKENS
+    # Some are cheaper at night: one hour for all, so that a log costs the same in each run.
+    noon = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0)
 
     def cost(**cache: int) -> tuple[float, str]:
         usage = genai_prices.Usage(input_tokens=_USUAL_PROMPT_TOKENS, **cache)
-        found = genai_prices.calc_price(usage, name)
+        found = genai_prices.calc_price(usage, name, genai_request_timestamp=noon)
         return float(found.input_price) * many, f"{found.provider.id}/{found.model.id}"
 
     try:
