@@ -24,9 +24,12 @@ from keepwarm.layout.requests import LoggedRequest
 if TYPE_CHECKING:
     import jinja2
 
+    from keepwarm.layout.jinja import Budget
+
 _OPEN, _CLOSE = 0xF0000, 0x100000
 _FIELDS_MAX = 0xFFFD
 _MARKS = re.compile("[\U000f0000-\U000ffffd\U00100000-\U0010fffd]")
+_PARTS_LOOP = re.compile(r"\bfor\s+\w+\s+in\s+[\w.\[\]'\"]*content\b")
 _DATE_CALLS = re.compile(r"\bstrftime_now\s*\(")
 
 
@@ -58,13 +61,10 @@ class ChatTemplate:
         self.source = source
         self.name = name
         self._special = dict(special or {})
-        self._template = _compile(source, name)
-        #: Whether the template looks into lists of parts by itself, instead of getting one text.
-        self.takes_parts = bool(
-            re.search(
-                r"for\s+\w+\s+in\s+[\w.\[\]'\"]*content\b|content\s+is\s+(string|iter)", source
-            )
-        )
+        self._template, self._budget = _compile(source, name)
+        #: Whether the template goes through lists of parts by itself. All others get one text, as
+        #: engines do: one that only asks whether content is a string writes nothing of a list.
+        self.takes_parts = _PARTS_LOOP.search(source) is not None
 
     @classmethod
     def from_folder(cls, folder: Path) -> ChatTemplate:
@@ -149,6 +149,7 @@ class ChatTemplate:
             **self._special,
             **(extra if isinstance(extra, Mapping) else {}),
         }
+        self._budget.refill()
         try:
             return self._template.render(context)
         except Exception as error:  # a template is a program: it may fail in any way
@@ -162,25 +163,18 @@ def _unmarked(_piece: Piece, _role: str, text: str, _lead: int = 0) -> str:
     return text
 
 
-def _compile(source: str, name: str) -> jinja2.Template:
+def _compile(source: str, name: str) -> tuple[jinja2.Template, Budget]:
     try:
         import jinja2
-        from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-        from keepwarm.layout.jinja import GenerationBlock, raise_exception, tojson
+        from keepwarm.layout.jinja import TemplateEnvironment
     except ImportError as error:
         raise ArgumentError(
             'rendering a chat template needs more packages: pip install "keepwarm[workload]"'
         ) from error
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True,
-        lstrip_blocks=True,
-        extensions=[GenerationBlock, "jinja2.ext.loopcontrols"],
-    )
-    environment.filters["tojson"] = tojson
-    environment.globals["raise_exception"] = raise_exception
+    environment = TemplateEnvironment()
     try:
-        return environment.from_string(source)
+        return environment.from_string(source), environment.budget
     except jinja2.TemplateSyntaxError as error:
         raise ArgumentError(
             f"the chat template of {name} is no template: line {error.lineno}: {error.message}"
