@@ -20,7 +20,7 @@ from keepwarm.layout.breakers.json_places import place_in
 from keepwarm.layout.divergence import Loss, Spot, Verdict, Walk, walk
 from keepwarm.layout.fields import Kind, conversation
 from keepwarm.layout.findings import Breaker, Finding, Place, Severity
-from keepwarm.layout.prompts import Prompt, Stretch, identity_of, media_of
+from keepwarm.layout.prompts import Prompt, Stretch, identity_fields, identity_of, media_of
 from keepwarm.layout.rendering import Rendered, RenderSettings, Segment, render, render_reply
 from keepwarm.layout.requests import LoggedRequest
 from keepwarm.layout.tokens import ApproximateTokens, Tokens, tokenise
@@ -151,6 +151,7 @@ class Profile:
             each if each.text is kept.text else Segment(kept.text, *each[1:])
             for each, kept in zip(rendered.segments, stretches, strict=True)
         ]
+        salt_field, adapter_field = identity_fields(request)
         sent: frozenset[str] = frozenset()
         if self.settings.rendering.template is not None:
             turns = conversation(request).turns
@@ -168,6 +169,8 @@ class Profile:
             reasoning_sent=sent,
             reply=render_reply(request),
             new_lines=lines,
+            salt_field=salt_field,
+            adapter_field=adapter_field,
         )
 
     def _compare(self, mine: _Request, prompt: Prompt, warm: Warm, tenant: str) -> list[Finding]:
@@ -204,7 +207,9 @@ class Profile:
         if prompt.identity == theirs.identity:
             return True
         if model_switch.differs(prompt, theirs):
-            return is_same
+            # Unnamed, one request to two models compares them; only a later turn is a switch.
+            is_named = prompt.session is not None
+            return is_same and (is_named or len(prompt.messages) > len(theirs.messages))
         is_salt = prompt.identity.adapter == theirs.identity.adapter
         return is_same or (is_salt and self._salts[tenant].are_per_request())
 
@@ -337,8 +342,7 @@ def _place(where: str, loss: Loss, token: int) -> Place:
     verdict, segment = loss.verdict, loss.segment
     if verdict.pointer is not None:
         return Place(where, verdict.pointer, verdict.offset or 0, token)
-    is_json = segment.role == "tools" or segment.pointer.endswith("/input")
-    if is_json and segment.pointer.count("/") > 1:
+    if segment.role == "tools" and segment.pointer.count("/") > 1:
         inner, offset = place_in(segment.text, loss.character)
         return Place(where, segment.pointer + inner, offset, token)
     offset = segment.offset + loss.character if segment.pointer else 0

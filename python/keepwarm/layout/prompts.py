@@ -13,6 +13,8 @@ from keepwarm.layout.requests import LoggedRequest
 
 _LINE_CHARACTERS_MIN = 16
 _LINES_MAX = 256
+_SALTS = ("cache_salt",)
+_ADAPTERS = ("lora_path", "lora_request", "lora_id", "lora", "adapter_id")
 
 
 @dataclass(slots=True, eq=False)
@@ -83,6 +85,8 @@ class Prompt:
     new_lines: list[int] = field(default_factory=list)
     new_tokens: int = 0  # that no earlier request had in front
     is_alive: bool = True
+    salt_field: str = ""  # pointers; empty where the body names none
+    adapter_field: str = ""
 
     @cached_property
     def holds(self) -> frozenset[int]:
@@ -130,7 +134,8 @@ def message_of(pointer: str) -> str:
 
 
 def _messages(segments: list[Segment]) -> Iterator[Message]:
-    first, name, role = 0, "", ""
+    """From each message's first field to its last: what a template writes between is in none."""
+    first, end, name, role = 0, 0, "", ""
     texts: list[str] = []
     for place, segment in enumerate(segments):
         if not segment.pointer or segment.role in ("system", "tools"):
@@ -138,24 +143,37 @@ def _messages(segments: list[Segment]) -> Iterator[Message]:
         owner = message_of(segment.pointer)
         if owner != name:
             if texts:
-                yield Message(first, place, hash(tuple(texts)), role)
+                yield Message(first, end, hash(tuple(texts)), role)
             first, name, role, texts = place, owner, segment.role, []
         texts.append(segment.text)
+        end = place + 1
     if texts:
-        yield Message(first, len(segments), hash(tuple(texts)), role)
+        yield Message(first, end, hash(tuple(texts)), role)
 
 
 def identity_of(request: LoggedRequest) -> Identity:
     """Model, salt and adapter, as vLLM's and SGLang's APIs name them."""
+    (_, salt), (_, adapter) = _named(request, _SALTS), _named(request, _ADAPTERS)
+    return Identity(request.model(), salt, adapter)
+
+
+def identity_fields(request: LoggedRequest) -> tuple[str, str]:
+    """Pointers to the salt and the adapter in the body; empty where there is none."""
+    return _named(request, _SALTS)[0], _named(request, _ADAPTERS)[0]
+
+
+def _named(request: LoggedRequest, names: tuple[str, ...]) -> tuple[str, str]:
+    """The first of these fields that a body has: its pointer and its value as text."""
     extra = request.body.get("extra_body")
-    bodies = [request.body, extra] if isinstance(extra, Mapping) else [request.body]
-    found = {}
-    for name in ("cache_salt", "lora_path", "lora_request", "lora_id", "lora", "adapter_id"):
-        for body in bodies:
-            if body.get(name):
-                found[name] = body[name] if isinstance(body[name], str) else json_text(body[name])
-    salt = found.pop("cache_salt", "")
-    return Identity(request.model(), salt, next(iter(found.values()), ""))
+    bodies = [("", request.body)]
+    if isinstance(extra, Mapping):
+        bodies.append(("/extra_body", extra))
+    for name in names:
+        for at, body in bodies:
+            value = body.get(name)
+            if value:
+                return f"{at}/{name}", value if isinstance(value, str) else json_text(value)
+    return "", ""
 
 
 def media_of(request: LoggedRequest, segments: list[Segment]) -> dict[str, Media]:

@@ -11,7 +11,8 @@ from keepwarm.layout.breakers.spans import line_start
 from keepwarm.layout.divergence import Divergence, Spot
 from keepwarm.layout.rendering import Segment
 
-_LABEL = re.compile(r"[^\w]*(?:[A-Za-z]{1,12}[ \t]*)?[#\[(]?\d{1,4}[\]).:]*[ \t]*")
+_LABEL = re.compile(r"[^\w]*(?:[A-Za-z]{1,12}[ \t]*)?[#\[(]?\d{1,4}(?:\.\d{1,6}|%)?[\]).:]*[ \t]*")
+_OBJECT_END = re.compile(r"\}[ \t]*,?\s*|\[(?=\s*\{)")
 _GAP = re.compile(r"\n[ \t]*\n+")
 _BLOCK_CHARACTERS_MIN = 12
 _FIELDS_MAX = 48
@@ -33,12 +34,12 @@ class Reordered:
 
 
 def blocks_in_text(found: Divergence) -> Reordered | None:
-    """Paragraphs, else lines, of one field."""
+    """Paragraphs, else lines, else JSON objects of a list, of one field."""
     if not (found.is_in_text and found.is_shared_ground):
         return None
     if max(len(found.segment.text), len(found.their_segment.text)) > _FIELD_CHARACTERS_MAX:
         return None
-    for split in (_paragraphs, _lines):
+    for split in (_paragraphs, _lines, _objects):
         reordered = _compare(found, split)
         if reordered is not None:
             return reordered
@@ -88,12 +89,21 @@ def _lines(text: str, at: int) -> list[tuple[int, int, str]]:
     return _cut(text, begin, [match.end() for match in re.finditer("\n", text[begin:])], begin)
 
 
+def _objects(text: str, at: int) -> list[tuple[int, int, str]]:
+    begin = 0
+    for match in _OBJECT_END.finditer(text, 0, at):
+        begin = match.end()
+    return _cut(text, begin, [match.end() for match in _OBJECT_END.finditer(text, begin)])
+
+
 def _cut(text: str, begin: int, ends: list[int], shift: int = 0) -> list[tuple[int, int, str]]:
     blocks = []
     for end in [*(each + shift for each in ends), len(text)]:
         if end > begin:
             label = _LABEL.match(text, begin, end)
-            blocks.append((begin, end, text[label.end() if label else begin : end].strip()))
+            blocks.append(
+                (begin, end, text[label.end() if label else begin : end].strip(" \t\r\n,"))
+            )
             begin = end
     return blocks
 

@@ -13,7 +13,7 @@ ABOUT = About(
     "within a session",
 )
 _SALTS_REMEMBERED = 1024
-_SALTS_MIN = 8
+_SALTS_MIN = 16
 
 
 class Salts:
@@ -45,5 +45,5 @@ def differs(mine: Prompt, theirs: Prompt) -> bool:
 def pointer(mine: Prompt, theirs: Prompt) -> tuple[str, str]:
     """The field to blame, and what to say of it."""
     if mine.identity.salt != theirs.identity.salt:
-        return "/cache_salt", "the salt changed"
-    return "/lora_path", "the adapter changed"
+        return mine.salt_field or theirs.salt_field, "the salt changed"
+    return mine.adapter_field or theirs.adapter_field, "the adapter changed"

@@ -28,7 +28,9 @@ def cold_from(prompt: Prompt, warm: Warm) -> int | None:
             continue
         wait = born.new_tokens / PREFILL_TOKENS_PER_S
         is_fresh = 0 <= prompt.time_s - born.time_s < min(WAIT_S_MAX, max(WAIT_S_MIN, wait))
+        # A session's next turn waits for its last one; more of the same do not wait.
         is_own = prompt.session is not None and prompt.session == born.session
+        is_own = is_own and len(prompt.messages) > len(born.messages)
         if is_fresh and not is_own:
             return place
     return None

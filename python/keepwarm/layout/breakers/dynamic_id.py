@@ -21,7 +21,9 @@ _LABEL = re.compile(
     r"conversation|thread|hash|token|key|build|ref)\W{1,6}$",
     re.IGNORECASE,
 )
-_PREFIXED = re.compile(r"(?:req|request|trace|span|run|sess|session|conv|thread|msg|call|id)[_-]")
+_PREFIXED = re.compile(
+    r"(?:req|request|trace|span|run|sess|session|conv|thread|msg|call|id|job|task|tmp)[_-]"
+)
 _LABEL_CHARACTERS = 24
 
 

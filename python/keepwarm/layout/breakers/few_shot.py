@@ -21,11 +21,11 @@ _ANSWERED = re.compile(r"\b(?:output|answer|a|assistant|response|label)\s?:", re
 
 def rule(found: Divergence) -> Verdict | None:
     """Reordered blocks that look like examples, or reordered turns at the front."""
+    turns = fields_reordered(found)
+    if turns is not None and turns.is_messages:  # no conversation goes on in another order
+        return Verdict(Breaker.FEW_SHOT, turns.resume, turns.recovered)
     if found.is_same_session and not found.is_front:
         return None
-    turns = fields_reordered(found)
-    if turns is not None and turns.is_messages:
-        return Verdict(Breaker.FEW_SHOT, turns.resume, turns.recovered)
     reordered = blocks_in_text(found)
     if reordered is None or not (reordered.is_permuted or found.is_front):
         return None

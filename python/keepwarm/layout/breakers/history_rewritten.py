@@ -16,8 +16,12 @@ ABOUT = About(
     "only append; compact in large, rare steps; make placeholders from a keyed hash of what they "
     "hide, so that they stay the same",
 )
+_ID = r"[0-9A-Za-z\-]{1,36}"
+#: In brackets: a label in capitals, or any word with a number behind it. Without: both of these.
 _PLACEHOLDER = re.compile(
-    r"[<\[{(\u27e8]{1,2}\s?[A-Z][A-Z0-9_ ]{1,24}?[_:#\-]?\s?[0-9A-Za-z]{1,36}\s?[>\]})\u27e9]{1,2}"
+    rf"[<\[{{(\u27e8]{{1,2}}\s?[A-Z][A-Z0-9_ ]{{1,24}}?[_:#\-]?\s?{_ID}\s?[>\]}})\u27e9]{{1,2}}"
+    rf"|[<\[{{(\u27e8]{{1,2}}[a-z][a-z_]{{1,24}}[_:#\-](?=[^\W\d_]*\d){_ID}[>\]}})\u27e9]{{1,2}}"
+    rf"|(__|[$%@#])[A-Z][A-Z_]{{1,24}}_(?=[^\W\d_]*\d){_ID}\1"
 )
 _MESSAGES_AHEAD = 256
 _REPLACED_MAX = 3
@@ -51,6 +55,9 @@ def moved_rule(found: Divergence) -> Verdict | None:
     for there in range(at[1], min(len(theirs), at[1] + _MESSAGES_AHEAD)):
         for here in range(at[0], min(len(mine), at[0] + _REPLACED_MAX + 1)):
             if (here, there) != at and _is_run(mine, here, theirs, there):
+                is_tail = len(mine) - here == len(theirs) - there
+                if there == at[1] and is_tail:
+                    return None  # what each request ends with stands behind new messages again
                 return _verdict(found, at, here, there)
     return None
 

@@ -47,6 +47,11 @@ def toolbox(found: Divergence) -> Toolbox | None:
         Spot(mine[-1] + 1 if mine else here),
         Spot(theirs[-1] + 1 if theirs else there),
     )
+    if not (mine and theirs):  # what a template writes around tools is gone with them
+        resume = (
+            Spot(_next_field(found.mine.segments, resume[0].segment)),
+            Spot(_next_field(found.theirs.segments, resume[1].segment)),
+        )
     return Toolbox(
         [frozen(each.text) for _, each in ours],
         [frozen(each.text) for _, each in others],
@@ -60,6 +65,11 @@ def toolbox(found: Divergence) -> Toolbox | None:
 
 def _fields(segments: Sequence[Segment], places: range) -> list[tuple[int, Segment]]:
     return [(place, segments[place]) for place in places if segments[place].pointer]
+
+
+def _next_field(segments: Sequence[Segment], at: int) -> int:
+    fields = (k for k in range(at, len(segments)) if segments[k].pointer)
+    return next(fields, at)
 
 
 def frozen(text: str) -> Hashable:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from keepwarm.layout.breakers.about import About
 from keepwarm.layout.breakers.spans import agrees, line_end, line_start
 from keepwarm.layout.divergence import Divergence, Verdict
@@ -24,17 +26,30 @@ def rule(found: Divergence) -> Verdict | None:
         return None
     mine, theirs = found.segment.text, found.their_segment.text
     c, d = found.spot.character, found.their_spot.character
-    ends = _same_line(mine, c, theirs, d) or _later_line(mine, c, theirs, d)
+    ends = next(
+        (each for each in _ends(mine, c, theirs, d) if _is_shared_behind(mine, theirs, each)), None
+    )
     if ends is None or max(ends[0] - c, ends[1] - d) > _SKIPPED_MAX:
         return None
-    shared = common_length(mine, ends[0], theirs, ends[1])
-    if shared < min(_SHARED_MIN, len(mine) - ends[0]):
-        return None  # some words in common, no text that all share
     line = mine.count("\n", 0, c)
     context = hash((found.segment.pointer, line, mine[ends[0] : line_end(mine, ends[0])]))
     begin, their_begin = line_start(mine, c), line_start(theirs, d)
     values = (hash(mine[begin : ends[0]]), hash(theirs[their_begin : ends[1]]))
     return Verdict(Breaker.USER_IN_SYSTEM, found.skip(*ends), varying=(context, *values))
+
+
+def _is_shared_behind(mine: str, theirs: str, ends: tuple[int, int]) -> bool:
+    """Whether text that all share follows, and not only some words in common."""
+    shared = common_length(mine, ends[0], theirs, ends[1])
+    return shared >= min(_SHARED_MIN, len(mine) - ends[0])
+
+
+def _ends(mine: str, c: int, theirs: str, d: int) -> Iterator[tuple[int, int]]:
+    """Where both may agree again: in the line that differs, else at lines below that both have."""
+    same = _same_line(mine, c, theirs, d)
+    if same is not None:
+        yield same
+    yield from _later_lines(mine, c, theirs, d)
 
 
 def _same_line(mine: str, c: int, theirs: str, d: int) -> tuple[int, int] | None:
@@ -49,8 +64,8 @@ def _same_line(mine: str, c: int, theirs: str, d: int) -> tuple[int, int] | None
     return (end, their_end) if agrees(mine, end, theirs, their_end) else None
 
 
-def _later_line(mine: str, c: int, theirs: str, d: int) -> tuple[int, int] | None:
-    """The first line below that both have."""
+def _later_lines(mine: str, c: int, theirs: str, d: int) -> Iterator[tuple[int, int]]:
+    """The lines below that both have, from the first on."""
     places: dict[str, int] = {}
     at = d
     for _ in range(_LINES_MAX):
@@ -63,5 +78,4 @@ def _later_line(mine: str, c: int, theirs: str, d: int) -> tuple[int, int] | Non
         at = line_end(mine, at)
         line = mine[at : line_end(mine, at)]
         if line in places:
-            return at, places[line]
-    return None
+            yield at, places[line]

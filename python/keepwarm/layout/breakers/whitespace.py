@@ -8,8 +8,9 @@ import unicodedata
 from keepwarm.layout.breakers.about import About
 from keepwarm.layout.breakers.spans import agrees
 from keepwarm.layout.canonical import clean_text
-from keepwarm.layout.divergence import Divergence, Verdict
+from keepwarm.layout.divergence import Divergence, Spot, Verdict
 from keepwarm.layout.findings import Breaker
+from keepwarm.layout.rendering import Segment
 
 ABOUT = About(
     Breaker.WHITESPACE,
@@ -24,6 +25,8 @@ _FIELD_CHARACTERS_MAX = 1 << 19
 
 def rule(found: Divergence) -> Verdict | None:
     """The whole rest of the field but for its form; else a run of white space or one letter."""
+    if not (found.segment.pointer and found.their_segment.pointer):
+        return _around_field(found)
     if not (found.is_in_text and found.is_shared_ground):
         return None
     mine, theirs = found.segment.text, found.their_segment.text
@@ -44,6 +47,41 @@ def rule(found: Divergence) -> Verdict | None:
         clean_text(one, is_last) == clean_text(other, is_last)
     )
     return Verdict(Breaker.WHITESPACE, found.skip(*ends), recovered, is_fixable=is_fixable)
+
+
+def _around_field(found: Divergence) -> Verdict | None:
+    """White space at a field's ends, which stands between fields where a template writes it.
+
+    One template writes the same between the same fields: what differs there came with a field.
+    """
+    here = found.spot.segment
+    segments = found.mine.segments
+    near = (here - 1, here, here + 1)  # in front or, where that is none, behind
+    blamed = next((k for k in near if 0 <= k < len(segments) and segments[k].pointer), None)
+    c, d = found.spot.character, found.their_spot.character
+    one, other = _space_end(found.segment, c), _space_end(found.their_segment, d)
+    if blamed is None or (one, other) == (c, d) or found.is_in_reply:
+        return None
+    field = segments[blamed]
+    if not (found.is_same_session or field.role in ("system", "tools")):
+        return None
+    resume = (
+        _behind(found.spot, found.segment, one),
+        _behind(found.their_spot, found.their_segment, other),
+    )
+    offset = field.offset + len(field.text) if blamed < here else 0
+    return Verdict(Breaker.WHITESPACE, resume, 0, field.pointer, offset)
+
+
+def _space_end(segment: Segment, at: int) -> int:
+    """Behind white space that no field holds."""
+    match = None if segment.pointer else _SPACE.match(segment.text, at)
+    return at if match is None else match.end()
+
+
+def _behind(spot: Spot, segment: Segment, end: int) -> Spot:
+    is_all = not segment.pointer and end == len(segment.text)
+    return Spot(spot.segment + 1) if is_all else Spot(spot.segment, end)
 
 
 def _is_same_form(one: str, other: str) -> bool:
