@@ -120,7 +120,7 @@ def is_where_planted(planted: planting.Planted, finding: Finding) -> bool:
 def test_the_first_diverging_token_is_where_the_tokens_part(plant: planting.Plant) -> None:
     planted = planted_in("generated", plant)
     _, found = run("generated", plant)
-    seen = set()
+    seen: set[str] = set()
     for finding in found:
         if len(seen) == COMPARED_MAX:
             break
