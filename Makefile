@@ -56,8 +56,10 @@ test-rust: setup
 	cargo test --workspace --profile checked --quiet
 
 test-python: setup
-	@echo "== Python tests"
-	$(BIN)/python -m pytest -q
+	@echo "== Python tests that look at nodes and clocks, one at a time"
+	$(BIN)/python -m pytest -q -m "not side_by_side"
+	@echo "== Python tests that look at files and figures, two at a time"
+	$(BIN)/python -m pytest -q -m side_by_side -n 2 --dist loadfile
 
 test-engine: engine ## tests with a real vLLM on the CPU (FILES="tests/engine/test_x.py" for some)
 	@echo "== engine tests"

@@ -10,6 +10,20 @@ import pytest
 from nodes import CAPACITY_BYTES, LocalNode, short_folder
 
 
+#: These look at files and figures alone, at no node, endpoint or clock: they run two at a time.
+SIDE_BY_SIDE = (
+    *("test_anonymise", "test_conversations", "test_curve", "test_documents", "test_layout"),
+    *("test_lint", "test_measures", "test_parquet", "test_readers", "test_report", "test_sim"),
+    *("test_synth", "test_workload"),
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.name.startswith(SIDE_BY_SIDE):
+            item.add_marker(pytest.mark.side_by_side)
+
+
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """A folder whose path leaves room for a socket's name."""

@@ -212,7 +212,7 @@ def test_arguments_are_refused_by_name() -> None:
     with pytest.raises(ArgumentError, match="watched_max is 3"):
         _core.TraceSketch(16, 1, 0.5, 0, 3)
     sketch = _core.TraceSketch(16, 1, 0.5)
-    with pytest.raises(AttributeError):
+    with pytest.raises(ArgumentError, match="a batch has no times_s"):
         sketch.feed(object())
     bad = batch_of([(0.0, 16, 1, 1, 1, [1])])
     object.__setattr__(bad, "offsets", np.array([0, 7], np.uint64))
