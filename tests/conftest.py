@@ -9,7 +9,6 @@ import keepwarm
 import pytest
 from nodes import CAPACITY_BYTES, LocalNode, short_folder
 
-
 #: These look at files and figures alone, at no node, endpoint or clock: they run two at a time.
 SIDE_BY_SIDE = (
     *("test_anonymise", "test_conversations", "test_curve", "test_documents", "test_layout"),
