@@ -161,7 +161,7 @@ def test_the_command_says_what_it_wrote(tmp_path: Path, capsys: pytest.CaptureFi
     assert main(["workload", "anonymise", str(log), str(out), "--force"]) == 0
     shown = capsys.readouterr()
     assert "9 requests" in shown.out
-    assert "1 records: it is not whole JSON" in shown.err
+    assert "1 record: it is not whole JSON" in shown.err
     assert not any(text in shown.out + shown.err for text in texts if len(text) > 40)
     assert main(["workload", "anonymise", str(out)]) == 2
 

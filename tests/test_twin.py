@@ -28,8 +28,8 @@ from keepwarm.workload.twin import NodeFlash, NodeModel, NodeTwin
 from node_replay import Asker, ask_at_once, batch_of
 from nodes import LocalNode, make, short_folder
 from numpy.typing import NDArray
-from test_workload_verbs import as_json, told, written
-from trace_models import MemoryTrace
+from test_workload_verbs import as_json, told
+from trace_models import MemoryTrace, written
 
 SEED = int(os.environ.get("KEEPWARM_TEST_SEED", "20261201"))
 POLICIES = [name for name in _core.policy_names() if name != "default"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 
@@ -17,21 +16,11 @@ from keepwarm.workload.simulate import Level, Settings, simulate
 from keepwarm.workload.survey import survey
 from keepwarm.workload.trace import TraceSource
 from keepwarm.workload.ttft import BUSY, replicas_for, settings
+from trace_models import written
 
 
 def opened(trace: Trace, folder: Path) -> TraceSource:
-    path = folder / "trace.jsonl"
-    with path.open("w", encoding="utf-8") as out:
-        for each in sorted(trace.requests, key=lambda request: request.arrival_s):
-            row = {
-                "timestamp": each.arrival_s * 1000,
-                "input_length": each.input_tokens,
-                "output_length": each.output_tokens,
-                "hash_ids": list(each.block_ids),
-                "block_size": each.block_tokens,
-            }
-            out.write(json.dumps(row) + "\n")
-    return open_trace(path)
+    return open_trace(written(trace, folder / "trace.jsonl"))
 
 
 def traffic_of(source: TraceSource, model: str = "Llama-3.1-8B", engine: float = 0.0) -> Traffic:

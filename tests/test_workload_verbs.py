@@ -10,26 +10,11 @@ from typing import Any
 import pytest
 from keepwarm import cli
 from keepwarm.testing import synthetic
-from keepwarm.testing.traces import MOONCAKE_FILE, WEKA_FILE, Trace, find, read_weka
+from keepwarm.testing.traces import MOONCAKE_FILE, WEKA_FILE, find, read_weka
+from trace_models import written
 
 AZURE = Path("azure-llm-2023")
 BLOCK = ("--session-field", "session")
-
-
-def written(trace: Trace, path: Path) -> Path:
-    """A generated trace as JSON lines of block hashes."""
-    with path.open("w", encoding="utf-8") as out:
-        for request in sorted(trace.requests, key=lambda each: each.arrival_s):
-            row = {
-                "timestamp": request.arrival_s * 1000,
-                "input_length": request.input_tokens,
-                "output_length": request.output_tokens,
-                "hash_ids": list(request.block_ids),
-                "block_size": request.block_tokens,
-                "session": str(request.session),
-            }
-            out.write(json.dumps(row) + "\n")
-    return path
 
 
 def azure_like(path: Path, seed: int, requests: int = 2000) -> Path:
@@ -170,7 +155,7 @@ def test_skipped_records_are_told(agents: Path, capsys: pytest.CaptureFixture[st
     broken.write_text(agents.read_text() + '{"timestamp": 1, "input_le\n')
     assert cli.main(["workload", "describe", str(broken)]) == 0
     said = capsys.readouterr()
-    assert "keepwarm: 1 records: " in said.err
+    assert "keepwarm: 1 record: " in said.err
     assert "broken.jsonl" in said.err
     assert sum(as_json(capsys, "describe", broken)["skipped"].values()) == 1
 

@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+import json
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 from keepwarm.testing import traces
 from keepwarm.workload.trace import Batch, Progress, Skipped, TokensAre, TraceInfo
 
 BLOCK_TOKENS = 16
+
+
+def written(trace: traces.Trace, path: Path) -> Path:
+    """A generated trace as JSON lines of block hashes."""
+    with path.open("w", encoding="utf-8") as out:
+        for request in sorted(trace.requests, key=lambda each: each.arrival_s):
+            row = {
+                "timestamp": request.arrival_s * 1000,
+                "input_length": request.input_tokens,
+                "output_length": request.output_tokens,
+                "hash_ids": list(request.block_ids),
+                "block_size": request.block_tokens,
+                "session": str(request.session),
+            }
+            out.write(json.dumps(row) + "\n")
+    return path
 
 
 @dataclass(slots=True)

@@ -65,7 +65,7 @@ impl Sessions {
         if self.limit == u64::MAX { 1.0 } else { self.limit as f64 / 2.0_f64.powi(64) }
     }
 
-    /// A request of this session (0: not known).
+    /// Counts a request; `session` 0: it names none.
     #[inline]
     pub fn request(&mut self, session: u64, time_s: f64, input_tokens: u32, output_tokens: u32) {
         if session == 0 {

@@ -148,7 +148,8 @@ def tell_skipped(source: TraceSource) -> None:
     skipped = source.skipped()
     for reason, count in sorted(skipped.counts.items(), key=lambda item: -item[1]):
         places = ", ".join(skipped.places.get(reason, [])[:3])
-        complain(f"keepwarm: {count} records: {reason}{f' ({places})' if places else ''}")
+        records = "record" if count == 1 else "records"
+        complain(f"keepwarm: {count} {records}: {reason}{f' ({places})' if places else ''}")
     for reason, count in skipped.mended.items():
         complain(f"keepwarm: {count} records kept: {reason}")
 
