@@ -153,3 +153,17 @@ def test_curve_and_simulate_call_the_stores_policy_alike(
     rates = [each["value"] if isinstance(each, dict) else each for each in rates]
     assert rates == pytest.approx([rates[2]] * 4)
     assert rates[0] > 0.5
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [("describe",), ("curve",), ("simulate", "--unbounded"), ("size", "--model", "Llama-3.1-8B")],
+)
+def test_a_result_that_found_no_room_is_a_failure(log: Path, verb: tuple[str, ...]) -> None:
+    name, *more = verb
+    command = [sys.executable, "-m", "keepwarm.cli", "workload", name, str(log), *more, "--json"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("keepwarm: ")
+    assert "Traceback" not in done.stderr

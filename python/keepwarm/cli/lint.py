@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from keepwarm.cli.arguments import check_output, refuse_options
 from keepwarm.cli.exits import FAILED
-from keepwarm.cli.output import tell
+from keepwarm.cli.output import write_result
 from keepwarm.errors import ArgumentError
 from keepwarm.files import write_whole
 
@@ -327,11 +327,11 @@ def _conclude(
     if sarif is not None:
         text = json.dumps(_sarif(result.findings, document, paths), indent=1)
         if sarif == "-":
-            tell(text)
+            write_result(text)
         else:
             _to_file(Path(sarif), text)
     if writing.json:
-        tell(json.dumps(document, indent=2))
+        write_result(json.dumps(document, indent=2))
     elif sarif != "-":
         from keepwarm.cli.lint_show import show
 

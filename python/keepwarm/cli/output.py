@@ -30,6 +30,18 @@ def tell(text: str) -> None:
         abandon()
 
 
+def write_result(text: str) -> None:
+    """Writes what a command was asked for. Who stops reading is no failure; a full disk is one.
+
+    Raises OSError, which the command line says in one line.
+    """
+    try:
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        abandon()
+
+
 def complain(text: str) -> None:
     """Writes a line of standard error; never raises."""
     with suppress(*_UNWRITABLE):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from keepwarm.cli.arguments import check_output
-from keepwarm.cli.output import tell
+from keepwarm.cli.output import tell, write_result
 from keepwarm.cli.workload.options import TraceOptions, reading, tell_skipped
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def anonymise(
     with reading("reading") as progress:
         written = write(source, out, force=force, progress=progress)
     if json_:
-        tell(json.dumps(_answer(out, written, source.info), indent=1))
+        write_result(json.dumps(_answer(out, written, source.info), indent=1))
         return
     tell_skipped(source)
     tell(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from keepwarm.cli.output import tell, wide_console
+from keepwarm.cli.output import wide_console, write_result
 from keepwarm.cli.workload.options import TraceOptions, reading, tell_skipped
 from keepwarm.errors import ArgumentError
 
@@ -62,7 +62,7 @@ def curve(
             progress=progress,
         )
     if json_:
-        tell(json.dumps(found.as_json() | {"skipped": source.skipped().counts}, indent=1))
+        write_result(json.dumps(found.as_json() | {"skipped": source.skipped().counts}, indent=1))
         return
     tell_skipped(source)
     _show(found)

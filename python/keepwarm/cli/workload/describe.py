@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from keepwarm.cli.output import rows_table, tell, wide_console
+from keepwarm.cli.output import rows_table, wide_console, write_result
 from keepwarm.cli.workload.options import CostOptions, TraceOptions, reading, tell_skipped
 from keepwarm.config import show_size
 
@@ -58,7 +58,7 @@ def describe(
         costs = cost.costs(shape, source.info.block_tokens)
     found = description(measures, shape, costs, cost.hardware(), source.skipped().counts)
     if json_:
-        tell(json.dumps(found.as_json(), indent=1))
+        write_result(json.dumps(found.as_json(), indent=1))
         return
     tell_skipped(source)
     _show(found)

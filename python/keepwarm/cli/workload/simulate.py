@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from keepwarm.cli.output import rows_table, tell, wide_console
+from keepwarm.cli.output import rows_table, wide_console, write_result
 from keepwarm.cli.workload.options import CostOptions, TraceOptions, reading, tell_skipped
 from keepwarm.config import parse_duration, parse_size
 from keepwarm.errors import ArgumentError
@@ -277,7 +277,7 @@ def simulate(
     with reading("replaying") as progress:
         result = simulated(source, settings, progress)
     if json_:
-        tell(json.dumps(result.to_json(), indent=1))
+        write_result(json.dumps(result.to_json(), indent=1))
         return
     tell_skipped(source)
     _show(result)

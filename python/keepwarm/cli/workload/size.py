@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from keepwarm.cli.output import rows_table, tell, wide_console
+from keepwarm.cli.output import rows_table, wide_console, write_result
 from keepwarm.cli.workload.options import CostOptions, TraceOptions, reading, tell_skipped
 from keepwarm.config import parse_size, show_size
 
@@ -76,7 +76,7 @@ def size(
     else:
         answer = sized(traffic, wanted)
     if json_:
-        tell(json.dumps(answer.as_json(traffic, source.info, shape), indent=1))
+        write_result(json.dumps(answer.as_json(traffic, source.info, shape), indent=1))
         return
     tell_skipped(source)
     _show(answer, traffic)
